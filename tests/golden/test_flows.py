@@ -1,4 +1,4 @@
-"""Every flow, three ways: whole; stopped at parallelism 2; resumed at parallelism 3."""
+"""Every flow: whole; stopped at parallelism 2 and resumed at 3; with another parallelism every few epochs."""
 
 from __future__ import annotations
 
@@ -44,6 +44,24 @@ def test_a_stopped_and_rescaled_run_gives_the_rows_of_a_whole_one(flow: str, tmp
     assert resumed.reason == "finished"
     assert resumed.first_epoch == 5
     assert contents([stopped, resumed]) == contents([whole])
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_a_run_that_is_rescaled_while_it_runs_gives_the_rows_of_a_whole_one(
+    flow: str, tmp_path: Path
+) -> None:
+    build = FLOWS[flow]
+    whole = run_in_process(build(hr.MemorySink), tmp_path / "whole", parallelism=1)
+    rescaled = run_in_process(
+        build(hr.MemorySink),
+        tmp_path / "rescaled",
+        parallelism=2,
+        epoch_rows=23,
+        seed=1,
+        rescale=lambda epoch: (None, 1, 5, 3)[epoch % 4],
+    )
+    assert rescaled.reason == "finished"
+    assert contents([rescaled]) == contents([whole])
 
 
 @pytest.mark.parametrize("flow", FLOWS)

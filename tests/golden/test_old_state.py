@@ -87,10 +87,11 @@ def test_a_state_with_generations_is_taken_over_by_the_next_one(name: str, how: 
     }  # with a last epoch for the stop, where one is told
     assert latest is not None
     assert latest.generation == 2
+    oldest = ParquetBackend(storage).load_checkpoint_metadata("", latest.epoch).min_epoch
 
     run_in_process(load(), "state", parallelism=1, epoch_rows=11, max_epochs=1, clock=clock_for(name))
     assert generations(storage) == [1, 2, 3]
-    assert start_of(storage, 3) == Start(*latest)
+    assert start_of(storage, 3) == Start(*latest, oldest)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in PROCESSES])

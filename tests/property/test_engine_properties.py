@@ -1,4 +1,4 @@
-"""Any batching, any order within the lateness, any crash point, any sequence of parallelisms: one result."""
+"""Any batching, any order within the lateness, any crash point, any parallelism at any epoch: one result."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class Life:
     max_epochs: int | None
     crash: tuple[str, int] | None
     seed: int
+    rescales: dict[int, int] = field(default_factory=dict)
+    """After which epochs it goes on with which parallelism."""
 
 
 @dataclass
@@ -64,11 +66,13 @@ def cases(draw: st.DrawFn) -> Case:
                 max_epochs=st.integers(1, 4),
                 crash=st.none() | st.tuples(st.sampled_from(STEPS), st.integers(1, 8)),
                 seed=st.integers(0, 3),
+                rescales=st.dictionaries(st.integers(1, 8), st.integers(1, 5), max_size=4),
             ),
             max_size=4,
         )
     )
-    last = Life(draw(st.integers(1, 4)), draw(st.integers(1, 40)), None, None, 0)
+    rescales = draw(st.dictionaries(st.integers(1, 30), st.integers(1, 5), max_size=8))
+    last = Life(draw(st.integers(1, 4)), draw(st.integers(1, 40)), None, None, 0, rescales)
     return Case(rows, [*lives, last])
 
 
@@ -111,10 +115,10 @@ def test_the_result_is_that_of_one_batch_computation(case: Case) -> None:
                     parallelism=life.parallelism,
                     epoch_rows=life.epoch_rows,
                     max_epochs=life.max_epochs,
-                    compact_after=2,
-                    keep_checkpoints=2,
+                    options=hr.RunOptions(compact_after=2, keep_checkpoints=2),
                     seed=life.seed,
                     on_step=_crasher(life.crash),
+                    rescale=life.rescales.get,
                 )
             except CrashError:
                 continue

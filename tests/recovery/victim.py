@@ -1,6 +1,6 @@
 """A job that is killed: run as a program by the recovery tests, once per life.
 
-    python victim.py STATE OUT PARALLELISM [STEP EPOCH]
+    python victim.py STATE OUT PARALLELISM MASTER [STEP EPOCH]
 
 With a step and an epoch the driver kills itself there with SIGKILL; the step `tasks` means in the middle of
 the epoch's tasks, by a worker.
@@ -48,7 +48,8 @@ def build(out: Path, killer: hr.ArrowOperator) -> hr.Pipeline:
 
 def main() -> None:
     state, out, parallelism = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    step, epoch = (sys.argv[4], int(sys.argv[5])) if len(sys.argv) > 4 else ("", 0)
+    master = sys.argv[4]
+    step, epoch = (sys.argv[5], int(sys.argv[6])) if len(sys.argv) > 5 else ("", 0)
 
     def on_step(name: str, at: int) -> None:
         if (name, at) == (step, epoch):
@@ -56,7 +57,7 @@ def main() -> None:
 
     killer = KillDriver(os.getpid(), epoch if step == "tasks" else 0)
     pipeline = build(out, killer)
-    result = run_with_steps(pipeline, state, on_step, parallelism=parallelism, epoch_rows=50)
+    result = run_with_steps(pipeline, state, on_step, parallelism=parallelism, epoch_rows=50, master=master)
     sys.stdout.write(f"{result.reason} {result.first_epoch} {result.last_epoch}\n")
 
 

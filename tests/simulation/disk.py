@@ -412,7 +412,9 @@ class _Synced:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.file._inode.locked_by = None
+        inode = self.file._inode
+        if inode.locked_by is self.file._disk.world.actor:
+            inode.locked_by = None
         self.file.close()
 
     def fileno(self) -> Any:

@@ -20,13 +20,16 @@ from sqlalchemy import create_engine, inspect, text
 import headrace as hr
 from headrace.base.errors import ExternalError
 from headrace.connectors._shared.message_sink import RECHECK_SECONDS, MessageSink
+from headrace.connectors._shared.messages import MessageOptions
 from headrace.connectors._shared.sql_table import Epoch, TableChanges, TableSink, TableSinkOptions
 from headrace.connectors.database.sink import DatabaseSink
 from headrace.connectors.filesystem.sink import FileSystemSink
+from headrace.connectors.received import Inbox, Received, ReceivedSource
 from headrace.connectors.single_file.sink import SingleFileSink
 from headrace.formats.options import DropOptions, FormatOptions
 from headrace.model.operator import (
     Collector,
+    CommitData,
     Finish,
     Limit,
     Offset,
@@ -38,10 +41,9 @@ from headrace.model.operator import (
 from tests.flows import SECOND, T0
 from tests.simulation.bucket import Bucket
 from tests.simulation.disk import ROOT, Disk
-from tests.simulation.scene import Lanes, Table, scene
+from tests.simulation.scene import Lanes, Rows, Table, scene
 
 BUCKET: Final = "s3://simulated"
-Rows = list[dict[str, Any]]
 
 
 class SimulatedSource(SourceOperator):
@@ -104,6 +106,68 @@ class SimulatedSource(SourceOperator):
         return sum(end[lane] - start[lane] for lane in self._lanes)
 
 
+class SimulatedQueue(ReceivedSource):
+    """Receives the rows of a scene from a broker, which forgets what is acknowledged.
+
+    The log, the positions and the acknowledgements are those of every source that logs what it receives. Only
+    its thread is left out: it listens whenever it is asked for messages.
+    """
+
+    label = "simulated"
+
+    class Options(MessageOptions):
+        """The options of the simulated queue."""
+
+        node: str
+
+    @property
+    def address(self) -> str:
+        return f"queue of {self.options.node}"
+
+    def _start(self, inbox: Inbox) -> None:
+        self._inbox, self._ended, self._sent = inbox, False, -1
+
+    def receive(self, rows: int) -> bool:
+        if self._inbox is None:
+            self._start(Inbox(self._resume, name=self.waits_for))
+        assert self._inbox is not None
+        try:
+            self.listen(self._inbox)
+        except ConnectionError:
+            self._inbox.reconnect()
+            self._sent = -1
+        return super().receive(rows)
+
+    def listen(self, inbox: Inbox) -> None:
+        """Acknowledge what is logged, and take some of what waits; then look once more, as threads do."""
+        world, broker, node = scene().world, scene().broker(self.options.node), self.options.node
+        self._acknowledge(inbox)
+        waiting = world.call(
+            "source", f"takes messages of {node}", lambda: broker.waiting(self._sent), ConnectionError
+        )
+        if world.faulty:
+            waiting = waiting[: world.random.randint(0, len(waiting))]
+        for number in waiting:
+            row = broker.rows[number]
+            value = json.dumps({"k": row.key, "counter": row.number}).encode()
+            inbox.put(value, time=T0 + row.second * SECOND, token=number, resume=number)
+            self._sent = number
+        self._acknowledge(inbox)
+        self._ended = broker.is_empty
+
+    def _acknowledge(self, inbox: Inbox) -> None:
+        acknowledged = scene().broker(self.options.node).acknowledged
+        for number in inbox.take_logged_tokens():
+            what = f"acknowledges message {number} of {self.options.node}"
+            scene().world.call("source", what, partial(acknowledged.add, number), ConnectionError)
+
+    def settle(self, resume: Any, messages: Sequence[Received]) -> tuple[Sequence[Received], Any]:
+        """Leave out what was logged before its acknowledgement was lost."""
+        last = -1 if resume is None else resume
+        new = [message for message in messages if message.token > last]
+        return new, new[-1].token if new else resume
+
+
 def _refused(why: str) -> ExternalError:
     return ExternalError(f"the server of the sink does not answer: {why}")
 
@@ -113,6 +177,9 @@ class TransactionalSink(TableSink):
 
     class Options(TableSinkOptions):
         """The options of the simulated table."""
+
+    def commit_shares(self, data: CommitData) -> Sequence[CommitData]:
+        return [data]
 
     def write(self, epoch: Epoch, changes: TableChanges) -> None:
         table = scene().tables.setdefault(self.options.table, Table())
@@ -124,19 +191,24 @@ class TransactionalSink(TableSink):
             key = (epoch.job, epoch.sink, epoch.number)
             if table.marks.get(key) != epoch.mark:
                 table.marks[key] = epoch.mark
-                table.rows += changes.rows.to_pylist()
+                table.change(changes.rows.to_pylist(), changes.deleted.to_pylist(), self.options.primary_key)
 
         what = f"commits {changes.rows.num_rows} rows of epoch {epoch.number} to table {self.options.table}"
         scene().world.call("sink", what, transaction, _refused)
 
 
 class QueueSink(MessageSink):
-    """Sends messages to a queue of the scene, one by one, at least once."""
+    """Sends messages to a queue of the scene, one by one, at least once, each subtask in its own task."""
+
+    parallel = True
 
     class Options(DropOptions, FormatOptions):
         """The options of the simulated queue."""
 
         queue: str
+
+    def commit_shares(self, data: CommitData) -> Sequence[CommitData]:
+        return self.parts(data)
 
     def deliver(self, messages: pa.Table, batch_id: str, ctx: OperatorContext) -> None:
         queue = scene().queues.setdefault(self.options.queue, Counter())
@@ -158,13 +230,18 @@ class RealDatabaseSink(DatabaseSink):
 
 EXACT: Final = ("table", "single_file", "filesystem", "database")
 KINDS: Final = (*EXACT, "queue")
+REPEATED_BY_REWIND: Final = ("table", "filesystem", "database", "queue")
+"""Sinks that keep what was written after the checkpoint that a run goes back to, and get it once more."""
+KEYED: Final = ("keyed table", "keyed database")
+"""Sinks of updating results: they hold the same in the end when a run goes back to an earlier checkpoint."""
 
 
 def make_sink(kind: str, name: str, *, bucket: bool, database: Path, interval: str) -> hr.ArrowOperator:
     """A sink of some kind; `name` tells it from the others of the pipeline."""
     base = BUCKET if bucket else ROOT
-    if kind == "table":
-        return TransactionalSink(url="simulated://table", table=name)
+    if kind in {"table", "keyed table"}:
+        key = ["k"] if kind == "keyed table" else []
+        return TransactionalSink(url="simulated://table", table=name, primary_key=key)
     if kind == "queue":
         return QueueSink(queue=name, format="json")
     if kind == "single_file":
@@ -172,13 +249,13 @@ def make_sink(kind: str, name: str, *, bucket: bool, database: Path, interval: s
     if kind == "filesystem":
         options: dict[str, Any] = {"rolling_policy.interval": interval}
         return FileSystemSink(path=f"{base}/files-{name}", format="json", **options)
-    options = {"sink.create_table": True}
+    options = {"sink.create_table": True, "primary_key": ["k"] if kind == "keyed database" else []}
     return RealDatabaseSink(url=f"sqlite:///{database}", table=name, **options)
 
 
 def written_rows(kind: str, name: str, *, disk: Disk, bucket: Bucket, database: Path) -> Rows:
     """What readers of a sink's system see."""
-    if kind == "table":
+    if kind in {"table", "keyed table"}:
         table = scene().tables.get(name)
         return [] if table is None else list(table.rows)
     if kind == "queue":

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from headrace.base.errors import InternalError, WorkerError
-from headrace.engine.context import EpochContext
+from headrace.engine.commits import CommitTask, run_commit
+from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import Envelope
+from headrace.engine.parts import PackedEpoch
 from headrace.engine.stages import StagePlan
-from headrace.engine.task import SplitTask, run_split, run_stage
+from headrace.engine.task import SplitTask, run_split, run_subtasks
 from headrace.exchanges.local import route
 from tests.simulation.world import Actor, World
 
@@ -36,22 +38,34 @@ class SimulatedExchange:
         """Run one epoch and return its control records."""
         if self._stages is None:
             raise InternalError("the exchange has no stages to run")
-        order, shipped = self._world.random, pickle.dumps((self._stages, context))
-        stages, context = pickle.loads(shipped)
+        order, shipped = (
+            self._world.random,
+            pickle.dumps((self._stages, PackedEpoch.of(self._stages, context, tasks))),
+        )
+        stages, epoch = pickle.loads(shipped)
         name = f"e{context.epoch}"
         envelopes: list[Envelope] = []
-        for task in order.sample(tasks, len(tasks)):
-            envelopes += self._task(
-                f"{name}/split{task.index}", partial(run_split, stages, context.job, task)
-            )
+        for index in order.sample(range(len(tasks)), len(tasks)):
+            envelopes += self._task(f"{name}/split{index}", partial(run_split, stages, *epoch.split(index)))
         for stage in range(1, stages.depth + 1):
-            partitions = route(envelopes, stages.width(stage), order)
+            width = stages.width(stage)
+            arrived = route(envelopes, order.randint(1, width), order)
             envelopes = []
-            for part in order.sample(range(len(partitions)), len(partitions)):
+            for number in order.sample(range(len(arrived)), len(arrived)):
+                subtasks = range(number, width, len(arrived))
                 envelopes += self._task(
-                    f"{name}/stage{stage}.{part}",
-                    partial(run_stage, stages, stage, part, context, partitions[part]),
+                    f"{name}/stage{stage}.{number}",
+                    partial(run_subtasks, stages, stage, subtasks, epoch.context, arrived[number]),
                 )
+        return envelopes
+
+    def commit(self, tasks: Sequence[CommitTask], job: JobContext) -> list[Envelope]:
+        """Let tasks publish their shares of an epoch."""
+        stages, tasks = pickle.loads(pickle.dumps((self._stages, tasks)))
+        envelopes: list[Envelope] = []
+        for task in self._world.random.sample(tasks, len(tasks)):
+            name = f"commit of e{task.epoch}/{task.operator_id}.{task.share}"
+            envelopes += self._task(name, partial(run_commit, stages, job, task))
         return envelopes
 
     def _task(self, name: str, attempt: Attempt) -> list[Envelope]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import headrace as hr
 from headrace.model.plan import Plan
 from tests.flows import SECOND, T0, RunningCount, TumblingCount
-from tests.simulation.ends import Rows, SimulatedSource, make_sink
-from tests.simulation.scene import LATENESS, Lanes, Row
+from tests.simulation.ends import KEYED, SimulatedQueue, SimulatedSource, make_sink
+from tests.simulation.scene import LATENESS, Lanes, Row, Rows
 
 WIDTH: Final = 10
 Build = Callable[[hr.Pipeline, "Shape"], None]
@@ -60,6 +60,10 @@ class Flow:
     windows: str | None = None
     """The operator whose table holds open windows: none in the end."""
     droppable: bool = False
+    kinds: tuple[str, ...] | None = None
+    """The kinds of sink that it can have; None for all that take rows."""
+    received: bool = False
+    """Whether its source logs what it receives, of one lane."""
 
 
 @functools.lru_cache(maxsize=512)
@@ -110,6 +114,52 @@ def _fan_out(p: hr.Pipeline, shape: Shape) -> None:
     _windows(rows).sink(shape.sink(1), id="out1")
     if not shape.dropped:
         rows.key_by("k").apply(RunningCount(), id="count").sink(shape.sink(2), id="out2")
+
+
+COLUMNS: Final = pa.schema([("k", pa.int64()), ("counter", pa.int64())])
+
+
+def _received(p: hr.Pipeline, shape: Shape) -> None:
+    rows = p.source(SimulatedQueue(node="rows", format="json", schema=COLUMNS), id="rows")
+    if shape.extra:
+        rows = rows.map(unchanged, id="extra_rows")
+    rows.sink(shape.sink(0), id="out0")
+    rows.key_by("k").apply(RunningCount(), id="count").sink(shape.sink(1), id="out1")
+
+
+def _sql_rows(p: hr.Pipeline, shape: Shape) -> hr.Stream:
+    rows = p.source(SimulatedSource("rows"), id="rows", schema=COLUMNS).watermark(
+        lateness=f"{LATENESS}s", id="time"
+    )
+    return rows.filter("counter >= 0", id="extra_rows") if shape.extra else rows
+
+
+def _sql_windows(p: hr.Pipeline, shape: Shape) -> None:
+    query = f"""
+        SELECT k, cast(extract(epoch FROM w.start) AS bigint) * {SECOND} AS window_start, n, s
+        FROM (SELECT k, tumble(interval '{WIDTH} seconds') AS w, count(*) AS n, sum(counter) AS s
+              FROM input GROUP BY 1, 2)
+    """
+    _sql_rows(p, shape).sql(query, id="windows").sink(shape.sink(0), id="out0")
+
+
+def _sql_updating(p: hr.Pipeline, shape: Shape) -> None:
+    query = "SELECT k, count(*) AS n, sum(counter) AS s FROM input GROUP BY k"
+    _sql_rows(p, shape).sql(query, id="totals").sink(shape.sink(0), id="out0")
+
+
+def _check_totals(expected: list[Row], rows: Rows) -> Iterator[str]:
+    """An updating result has one row for each key in the end."""
+    totals = {
+        key: (len(numbers), sum(numbers))
+        for key in {row.key for row in expected}
+        if (numbers := [row.number for row in expected if row.key == key])
+    }
+    found = {row["k"]: (row["n"], row["s"]) for row in rows}
+    if len(found) < len(rows):
+        yield f"TOO MUCH rows: {rows}"
+    if found != totals:
+        yield f"WRONG totals: {found}, expected {totals}"
 
 
 def _check_passed(expected: list[Row], rows: Rows) -> Iterator[str]:
@@ -172,4 +222,7 @@ FLOWS: Final[dict[str, Flow]] = {
         windows="windows",
         droppable=True,
     ),
+    "received": Flow(_received, ("rows",), (_check_passed, _check_numbered), counts="count", received=True),
+    "sql_windows": Flow(_sql_windows, ("rows",), (_check_windows,)),
+    "sql_updating": Flow(_sql_updating, ("rows",), (_check_totals,), kinds=KEYED),
 }

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.connectors import base as connectors
 from headrace.connectors._shared import message_sink, sql_table
+from headrace.connectors.received import Inbox, LoggedSource
 from headrace.connectors.single_file import sink as single_file
 from headrace.engine.driver import EpochDriver, _commit_data
 from headrace.state import backend, files, generation, received, writer
@@ -209,6 +210,31 @@ def trust_listings() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def acknowledge_before_logged() -> Iterator[None]:
+    """Messages are acknowledged when they come, before they are logged."""
+    put = Inbox.put
+
+    def eager(self: Inbox, value: bytes, *, token: Any = None, **more: Any) -> None:
+        put(self, value, token=token, **more)
+        self._logged.append(token)
+
+    with patch.object(Inbox, "put", eager):
+        yield
+
+
+@contextlib.contextmanager
+def expire_what_was_read() -> Iterator[None]:
+    """Received messages are removed as soon as they are committed: an earlier checkpoint needs them."""
+    expired = LoggedSource.expired
+
+    def eager(self: LoggedSource, _offset: Any) -> None:
+        expired(self, {"received": {"parts": self._parts}})
+
+    with patch.object(LoggedSource, "expired", eager):
+        yield
+
+
 PLANTED: Final[dict[str, Fault]] = {
     fault.__name__: fault
     for fault in (
@@ -228,5 +254,7 @@ PLANTED: Final[dict[str, Fault]] = {
         new_mark_for_each_commit,
         advance_before_commit_point,
         trust_listings,
+        acknowledge_before_logged,
+        expire_what_was_read,
     )
 }

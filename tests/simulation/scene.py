@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,15 +28,37 @@ class Row:
 
 
 Lanes = dict[str, list[Row]]
+Rows = list[dict[str, Any]]
 
 
 @dataclass
 class Table:
     """A table of a database with transactions, and its marks of committed epochs."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: Rows = field(default_factory=list)
     marks: dict[tuple[str, str, int], str] = field(default_factory=dict)
     generation: int = 0
+
+    def change(self, new: Rows, deleted: Rows, key: Sequence[str]) -> None:
+        """Add rows, in place of those with the same key if there is one."""
+        gone = {tuple(row[name] for name in key) for row in [*new, *deleted]} if key else set()
+        self.rows = [row for row in self.rows if tuple(row[name] for name in key) not in gone] + new
+
+
+@dataclass
+class Broker:
+    """A queue that forgets a message when it is acknowledged, and redelivers it until then."""
+
+    rows: list[Row]
+    acknowledged: set[int] = field(default_factory=set)
+
+    def waiting(self, behind: int) -> list[int]:
+        """The messages that a connection has not been sent yet, in order; it has those up to `behind`."""
+        return [number for number in range(behind + 1, len(self.rows)) if number not in self.acknowledged]
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.acknowledged) == len(self.rows)
 
 
 @dataclass
@@ -46,6 +69,12 @@ class Scene:
     sources: dict[str, Lanes]
     tables: dict[str, Table] = field(default_factory=dict)
     queues: dict[str, Counter[bytes]] = field(default_factory=dict)
+    brokers: dict[str, Broker] = field(default_factory=dict)
+
+    def broker(self, node: str) -> Broker:
+        """The broker that holds the rows of a source, of all its lanes."""
+        rows = [row for lane in self.sources[node].values() for row in lane]
+        return self.brokers.setdefault(node, Broker(rows))
 
 
 _scenes: list[Scene] = []
@@ -61,11 +90,11 @@ def scene() -> Scene:
     return _scenes[0]
 
 
-def draw_lanes(order: random.Random, *, first: int, late: bool) -> Lanes:
+def draw_lanes(order: random.Random, *, first: int, late: bool, most: int = 2) -> Lanes:
     """The rows of a source, within the lateness; with `late`, some are far behind."""
     lanes: Lanes = {}
     number = first
-    for lane in range(order.randint(1, 2)):
+    for lane in range(order.randint(1, most)):
         front, rows = 0, []
         for _ in range(order.randint(4, 18)):
             front += order.randint(0, 8)

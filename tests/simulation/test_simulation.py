@@ -14,7 +14,7 @@ from tests.simulation.simulation import simulate
 
 SEEDS_PER_TEST = 50
 TESTS = 40
-MOST_SEEDS = 400
+MOST_SEEDS = 2000
 """How many seeds a planted fault may stay unfound for."""
 
 

@@ -58,6 +58,10 @@ class Rates:
     task_late: float = 0.0
     epoch_failed: float = 0.0
     stop: float = 0.0
+    rewind: float = 0.0
+    """A driver is started from an earlier checkpoint."""
+    rescale: float = 0.0
+    """A driver goes on with another parallelism, after an epoch."""
 
 
 class Actor:

@@ -1,12 +1,12 @@
-"""`python -m tests.soak epochs|faults [OPTION …]`: a long run on Spark, and whether it ended as it must."""
+"""`python -m tests.soak epochs|faults|server [OPTION …]`: a long run, and whether it ended as it must."""
 
 from __future__ import annotations
 
 import sys
 
-from tests.soak import epochs, faults
+from tests.soak import epochs, faults, server
 
-COMMANDS = {"epochs": epochs.main, "faults": faults.main}
+COMMANDS = {"epochs": epochs.main, "faults": faults.main, "server": server.main}
 
 
 def main() -> int:

@@ -26,14 +26,16 @@ class Standalone:
         self.workers: list[subprocess.Popen[bytes]] = []
         _, self.url = self._start("master", r"Starting Spark master at (spark://\S+)", "master.Master")
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
+    def start_worker(self, **environment: str) -> subprocess.Popen[bytes]:
+        """A worker with variables of its own, which its executors have too."""
         name = f"worker-{len(self._processes)}"
         options = ["--cores", "1", "--memory", "1g", "--work-dir", str(self._directory / name), self.url]
-        process, _ = self._start(name, "(Successfully registered with master)", "worker.Worker", *options)
+        registered = "(Successfully registered with master)"
+        process, _ = self._start(name, registered, "worker.Worker", *options, **environment)
         return process
 
     def _start(
-        self, name: str, until: str, main: str, *arguments: str
+        self, name: str, until: str, main: str, *arguments: str, **environment: str
     ) -> tuple[subprocess.Popen[bytes], str]:
         log = self._directory / f"{name}.log"
         ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
@@ -42,7 +44,7 @@ class Standalone:
                 [SPARK_CLASS, f"{DAEMON}.{main}", *ports, *arguments],
                 stdout=file,
                 stderr=file,
-                env={**os.environ, **ENVIRONMENT, "SPARK_NO_DAEMONIZE": "1"},
+                env={**os.environ, **ENVIRONMENT, "SPARK_NO_DAEMONIZE": "1", **environment},
             )
         self._processes.append(process)
         for _ in range(1200):
@@ -68,3 +70,16 @@ def standalone(directory: Path) -> Iterator[Standalone]:
         yield cluster
     finally:
         cluster.close()
+
+
+def executors_of(worker: subprocess.Popen[bytes]) -> list[int]:
+    """The processes of the executors that a worker has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found += [int(entry.name)] if parent == worker.pid else []
+        except OSError:  # it has ended meanwhile
+            continue
+    return found

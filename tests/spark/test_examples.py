@@ -14,6 +14,7 @@ from headrace.dataflow.runtime.printed import Line
 from headrace.testing.dataflows import collected_lines
 from tests.unit.test_docs import blocks
 
+pytestmark = pytest.mark.versions
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 Rows = list[dict[str, Any]]

@@ -11,8 +11,14 @@ from headrace.testing.in_process import run_in_process
 from tests.flows import FLOWS
 from tests.golden.test_flows import contents
 
+ON_EVERY_VERSION = {"two_levels", "join"}
+"""The flows that are stopped and rescaled with the other versions of Spark too."""
 
-@pytest.mark.parametrize("flow", FLOWS)
+
+@pytest.mark.parametrize(
+    "flow",
+    [pytest.param(flow, marks=pytest.mark.versions if flow in ON_EVERY_VERSION else ()) for flow in FLOWS],
+)
 def test_spark_gives_the_rows_of_a_run_in_process(flow: str, tmp_path: Path) -> None:
     build = FLOWS[flow]
     expected = contents([run_in_process(build(hr.MemorySink), tmp_path / "expected")])

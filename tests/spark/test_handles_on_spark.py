@@ -15,9 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark import SparkContext
 
 import headrace as hr
+from headrace.cli.main import main
 from headrace.jobs.handle import PipelineRun, start_job
 from headrace.jobs.settings import load_settings
 from headrace.testing.in_process import run_in_process
@@ -113,6 +115,33 @@ def test_two_pipelines_run_at_once_and_one_goes_on_when_the_other_is_stopped(tmp
     assert again.first_epoch == stopped.last_epoch + 1
     total = stopped.rows_in + again.rows_in
     assert rows_of(tmp_path / "endless.jsonl") == [(n, n // 7 + 1) for n in range(total)]
+
+
+def test_a_run_is_rescaled_while_it_runs_by_its_handle_and_from_another_terminal(tmp_path: Path) -> None:
+    with start(counting("endless", tmp_path / "out.jsonl", count=None), tmp_path / "state") as run:
+        wait_for(lambda: len(run.recent_progress) > 1)
+        assert run.rescale(5, timeout=120)
+        epochs = len(run.recent_progress)
+        wait_for(lambda: len(run.recent_progress) > epochs + 1)
+        told = CliRunner().invoke(main, ["rescale", run.id, "1"])
+        assert told.exit_code == 0, told.output
+        assert run.parallelism == 1
+        epochs = len(run.recent_progress)
+        wait_for(lambda: len(run.recent_progress) > epochs + 1)
+    assert run.result is not None
+    assert rows_of(tmp_path / "out.jsonl") == [(n, n // 7 + 1) for n in range(run.result.rows_in)]
+
+
+def test_a_parallelism_that_follows_the_load_stays_within_its_bounds(tmp_path: Path) -> None:
+    pipeline = counting("endless", tmp_path / "out.jsonl", count=None)
+    with pipeline.start(tmp_path / "state", parallelism="auto:3-4", epoch_rows=5000) as run:
+        wait_for(lambda: run.last_progress is not None)
+        assert run.recent_progress[0].parallelism in {3, 4}  # as many as there are cores, within the bounds
+        assert run.rescale(9, timeout=120)
+        wait_for(lambda: run.parallelism == 4)
+        wait_for(lambda: run.recent_progress[-1].parallelism == 4)
+    assert run.result is not None
+    assert rows_of(tmp_path / "out.jsonl") == [(n, n // 7 + 1) for n in range(run.result.rows_in)]
 
 
 class Broken(hr.ArrowOperator):

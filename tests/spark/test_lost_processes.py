@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -98,12 +99,13 @@ def java_of(pid: int) -> psutil.Process:
     return java
 
 
-def started(tmp_path: Path, arguments: str = "", session: str = "") -> subprocess.Popen[str]:
+def started(tmp_path: Path, arguments: str = "", session: str = "", **environ: str) -> subprocess.Popen[str]:
     file = tmp_path / "long_run.py"
     file.write_text(LONG.format(arguments=arguments, session=session))
     return subprocess.Popen(
         [sys.executable, str(file)],
         cwd=tmp_path,
+        env={**os.environ, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -155,18 +157,25 @@ def test_java_with_a_session_of_the_users_is_not_started_again(tmp_path: Path) -
 
 
 def test_what_killed_processes_leave_behind_is_removed_by_the_next_run(tmp_path: Path) -> None:
-    run = started(tmp_path)
+    # In a place of its own: whatever else starts on this machine would remove it first.
+    with tempfile.TemporaryDirectory(prefix="hr") as place:
+        _check_that_the_next_run_removes_what_is_left(tmp_path, {"TMPDIR": place})
+
+
+def _check_that_the_next_run_removes_what_is_left(tmp_path: Path, environ: dict[str, str]) -> None:
+    run = started(tmp_path, **environ)
     read_a_row(run)
     processes = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
     for process in processes:
         process.kill()
     run.communicate(timeout=60)
     psutil.wait_procs(processes, timeout=60)
-    left = list((scratch_root() / "run").glob(f"*-{run.pid}-*"))
+    left = list((scratch_root(environ) / "run").glob(f"*-{run.pid}-*"))
     assert left
     assert [file for directory in left for file in directory.rglob("*")]
     subprocess.run(
         [sys.executable, "-c", "from headrace.base.private import process_directory; process_directory()"],
+        env={**os.environ, **environ},
         check=True,
         timeout=60,
     )

@@ -10,6 +10,8 @@ import pytest
 
 import headrace as hr
 
+pytestmark = pytest.mark.versions
+
 
 def numbers(path: Path) -> list[int]:
     return [json.loads(line)["n"] for line in path.read_text().splitlines()]

@@ -12,16 +12,8 @@ import pytest
 import headrace as hr
 from headrace.model.plan import Edge, Plan, PlanNode
 from headrace.sql.compile import Preview
-from headrace.testing.sql_cases import (
-    ONLY,
-    Case,
-    compile_case,
-    differences,
-    find_cases,
-    own_functions,
-    read_rows,
-    standing_rows,
-)
+from headrace.testing.row_comparison import differences, read_rows, standing_rows
+from headrace.testing.sql_cases import ONLY, Case, compile_case, find_cases, own_functions
 from tests.sql.test_cases import ENVIRONMENT
 
 FOLDER = Path(__file__).parents[1] / "sql"
@@ -29,6 +21,8 @@ CASES = [case for case in find_cases(FOLDER) if case.error is None]
 TOGETHER = 16
 """How many cases make one pipeline: Spark is asked less often, and its tasks stay small."""
 GROUPS = [CASES[first : first + TOGETHER] for first in range(0, len(CASES), TOGETHER)]
+ON_EVERY_VERSION = 8
+"""Every so many groups one is run with the other versions of Spark too."""
 
 
 class Together(hr.Pipeline):
@@ -55,7 +49,17 @@ class Together(hr.Pipeline):
         return Plan(self.name, tuple(nodes), tuple(edges))
 
 
-@pytest.mark.parametrize("cases", GROUPS, ids=lambda cases: f"{cases[0].name} to {cases[-1].name}")
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(
+            cases,
+            id=f"{cases[0].name} to {cases[-1].name}",
+            marks=[] if number % ON_EVERY_VERSION else pytest.mark.versions,
+        )
+        for number, cases in enumerate(GROUPS)
+    ],
+)
 def test_spark_gives_the_rows_of_every_case(
     cases: list[Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

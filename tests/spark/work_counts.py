@@ -38,7 +38,8 @@ WRITE = "python -m tests.spark.work_counts --write"
 EPOCHS, EPOCH_ROWS = 3, 20_000
 COUNTED = 2
 """The epoch that is counted: the first warms up, and the last ends what is open."""
-PARALLELISM = 2
+CORES = PARALLELISM = 2
+MANY = "python, 32 subtasks"
 
 FILES, SEALED, SHUFFLED = "files written", "bytes sealed", "bytes shuffled"
 TOLERANCE = {SEALED: 0.02, SHUFFLED: 0.02}
@@ -124,9 +125,14 @@ def _python(_folder: Path) -> hr.Pipeline:
 PIPELINES: dict[str, Callable[[Path], hr.Pipeline]] = {
     **{name: partial(_query, name) for name in QUERIES},
     "python": _python,
+    MANY: _python,
 }
-ON_SPARK = ("projection", "tumble", "windowed join", "python")
+ON_SPARK = ("projection", "tumble", "windowed join", "python", MANY)
 """The others have no other shape on Spark, and each one takes seconds."""
+
+
+def _parallelism(name: str) -> int:
+    return 32 if name == MANY else PARALLELISM
 
 
 def count_work(folder: Path) -> Counts:
@@ -155,9 +161,10 @@ def count_on_spark(folder: Path) -> Counts:
                 PIPELINES[name](folder / name),
                 folder / name / "state",
                 partial(_label_jobs, name),
-                master=f"local[{PARALLELISM}]",
-                parallelism=PARALLELISM,
+                master=f"local[{CORES}]",
+                parallelism=_parallelism(name),
                 epoch_rows=EPOCH_ROWS,
+                epoch_target="1h",  # a machine that stalls must not make the epochs smaller
                 spark_conf=conf,
             )
             _check_whole(name, result)
@@ -241,7 +248,11 @@ def count_in_process(name: str, folder: Path) -> dict[str, int]:
             for owner, function in calls:
                 stack.enter_context(_counted(counts, what, owner, function))
         result = run_in_process(
-            PIPELINES[name](folder), state, parallelism=PARALLELISM, epoch_rows=EPOCH_ROWS, on_step=on_step
+            PIPELINES[name](folder),
+            state,
+            parallelism=_parallelism(name),
+            epoch_rows=EPOCH_ROWS,
+            on_step=on_step,
         )
     _check_whole(name, result)
     before, after = at_end[COUNTED - 1], at_end[COUNTED]

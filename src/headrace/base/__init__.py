@@ -1,1 +1,1 @@
-"""What every other part may use: errors, places in a text, durations, options, keys and event time."""
+"""What every other part may use: errors, source locations, durations, options, keys, event time."""

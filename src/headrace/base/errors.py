@@ -30,14 +30,14 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final, Literal, Self
 
 Domain = Literal["user", "external", "internal"]
 
 
 class HeadraceError(Exception):
-    """The root of all errors of Headrace: what happened, what to do, where, and whose turn it is.
+    """The base class of all errors of Headrace: what happened, what to do, where, and who has to act.
 
     Args:
         message: what happened.
@@ -192,7 +192,7 @@ class OperatorError(UserError):
 
 
 class PlacedError(UserError):
-    """A mistake in a text: its place, a caret below it, and what is possible instead.
+    """An error in SQL or YAML: its location, a caret below it, and a hint.
 
     `more` holds the other errors of the same text: all of them are found in one go.
     """
@@ -201,6 +201,8 @@ class PlacedError(UserError):
     """The line, and carets below the place."""
     offset: int = -1
     """Where in the text it is, so that errors can be told in the text's order."""
+    end: int = -1
+    """Where in the text its place ends."""
     more: tuple[PlacedError, ...] = ()
 
     def __str__(self) -> str:
@@ -215,7 +217,7 @@ class PlacedError(UserError):
 
 
 class SqlError(PlacedError):
-    """Raised for SQL that cannot be parsed, bound or run; the error shows the place.
+    """Raised for SQL that cannot be parsed, bound or run; the error shows its location.
 
     >>> import headrace as hr
     >>> try:
@@ -235,7 +237,7 @@ class DataflowError(PlacedError):
 
 
 class ExpressionError(UserError):
-    """Raised for a SQL expression that cannot be computed for a row, such as a cast of a text to a number."""
+    """Raised for a SQL expression that fails for a row, such as a cast of a string to a number."""
 
     code = "expression"
     exit_code = 1
@@ -269,6 +271,18 @@ class RefusedError(ExternalError):
     retry = False
 
 
+FAULTS: Final[Mapping[str, str]] = {
+    "malformed": "it is not in the format: no JSON, not UTF-8, cut off, another number of values",
+    "wrong-value": "the value of a column does not fit its type",
+    "missing-value": "a column that is NOT NULL has no value",
+    "bad-change": "a change (`debezium_json`) without a valid `op`, or without the row that it needs",
+    "unknown-schema": "it does not begin with the id of a schema, or of one that cannot be used",
+    "too-long": "it has more bytes than `max_record_bytes`",
+    "bad-file": "a file, or the rest of it, cannot be read",
+}
+"""The kinds of errors of records that cannot be read."""
+
+
 class BadLineError(ExternalError):
     """A line or message that cannot be read as a row; trying again does not help."""
 
@@ -286,6 +300,9 @@ class BadLineError(ExternalError):
         where: str | None = None,
         record: bytes | None = None,
         position: str | None = None,
+        offset: int | None = None,
+        partition: int | None = None,
+        fault: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint, where=where)
         self.line = line
@@ -295,6 +312,12 @@ class BadLineError(ExternalError):
         """The line or message as it came."""
         self.position = position or f"line {line}"
         """Where it stood, in the words of its source."""
+        self.offset = line if position is None else offset
+        """The number of the line or row, or the offset of the message; None where there is none."""
+        self.partition = partition
+        """The partition of the message, of sources that have partitions."""
+        self.fault = fault or ("malformed" if column is None else "wrong-value")
+        """What kind of error it is: one of `FAULTS`, which stay the same from version to version."""
 
 
 class OutputClosedError(HeadraceError):
@@ -345,10 +368,13 @@ class InternalError(HeadraceError):
     code = "internal"
 
 
-def suggest(name: str, candidates: Iterable[str], *, listing: str | None = None) -> str | None:
+def suggest(
+    name: str, candidates: Iterable[str], *, listing: str | None = None, cutoff: float = 0.6
+) -> str | None:
     """A hint for a name that is not among the candidates: `did you mean …?` for those close to it.
 
-    When none is close, `listing` begins a sentence with all of them; without it there is no hint.
+    When none is close, `listing` begins a sentence with all of them; without it there is no hint. `cutoff` is
+    how similar a close name is, from 0 to 1.
 
     >>> suggest("jsn", ["json", "avro"])
     'did you mean `json`?'
@@ -356,7 +382,7 @@ def suggest(name: str, candidates: Iterable[str], *, listing: str | None = None)
     'the formats are json, avro'
     """
     names = list(candidates)
-    matches = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    matches = difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
     if matches:
         return "did you mean " + " or ".join(f"`{match}`" for match in matches) + "?"
     return f"{listing} {', '.join(names)}" if listing and names else None

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import PlanError
+from headrace.base.intervals import INTERVAL, as_type, packed_type
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -130,13 +131,15 @@ def _hash_long(array: pa.Array) -> Hashes:
     if pa.types.is_decimal(kind):
         texts = [None if value is None else _decimal_text(value) for value in array.to_pylist()]
         return _hash_bytes(pa.array(texts, pa.string()))
+    if kind == INTERVAL:
+        return _hash_bytes(as_type(array, packed_type(kind)))
     if pa.types.is_struct(kind) and kind.num_fields:
         return hash_columns(array.flatten())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _hash_lists(array)
     raise PlanError(
         f"a column of type {kind} cannot be a key",
-        hint="use numbers, texts, bytes, booleans, dates, timestamps, structs or lists of these",
+        hint="use numbers, texts, bytes, booleans, dates, times, intervals, structs or lists of these",
     )
 
 

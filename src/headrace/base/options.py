@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
-from pydantic_core import ErrorDetails
 
 from headrace.base.durations import format_duration, parse_duration
-from headrace.base.errors import ConfigurationError, HeadraceError, suggest
+from headrace.base.errors import ConfigurationError, HeadraceError
+from headrace.base.option_errors import explain_problem
 
 
 class Options(BaseModel):
@@ -117,7 +117,7 @@ def parse_options(model: type[AnyOptions], values: Mapping[str, Any], *, what: s
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        problems = [_explain(item, model) for item in error.errors()]
+        problems = [explain_problem(item, model) for item in error.errors()]
     if len(problems) == 1:
         message = f"{what}: {problems[0][1]}"
     else:
@@ -125,40 +125,3 @@ def parse_options(model: type[AnyOptions], values: Mapping[str, Any], *, what: s
     refused = ConfigurationError(message)
     refused.problems = problems
     raise refused
-
-
-def _explain(item: ErrorDetails, model: type[Options]) -> tuple[str | None, str]:
-    """Return the option that is wrong, None if it is a combination, and what is wrong."""
-    if not item["loc"]:
-        return None, item["msg"].removeprefix("Value error, ")
-    option, name = str(item["loc"][0]), ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
-        options = [field.alias or name for name, field in model.model_fields.items()]
-        suggestion = suggest(name, options, listing="the options are") or "it takes no options"
-        return option, f"unknown option `{name}`: {suggestion}"
-    if item["type"] == "missing":
-        return option, f"option `{name}` is required"
-    message = f"option `{name}`: {item['msg'].removeprefix('Value error, ')}"
-    if _is_hidden(option, model):
-        return option, message
-    message = f"{message}, got {item['input']!r}"
-    near = _suggest_value(item)
-    return option, message if near is None else f"{message}: {near}"
-
-
-def _is_hidden(option: str, model: type[Options]) -> bool:
-    """Whether the value of an option is never displayed."""
-    return any(not field.repr for name, field in model.model_fields.items() if option in {name, field.alias})
-
-
-_QUOTED = re.compile(r"'([^']*)'")
-
-
-def _suggest_value(item: ErrorDetails) -> str | None:
-    """Return the similar values of an enumeration; the message lists them all."""
-    if item["type"] not in {"literal_error", "enum"} or not isinstance(item["input"], str):
-        return None
-    values = _QUOTED.findall(item["ctx"]["expected"])
-    by_lower_case = {value.lower(): value for value in values}
-    value = item["input"].strip()
-    return suggest(by_lower_case.get(value.lower(), value), values)

@@ -29,7 +29,7 @@ def keep_position(path: Path) -> None:
 
 
 def position_label(text: str) -> bytes:
-    """Return the text as `move_to` takes it: one line, as long as all others."""
+    """Return the string as `move_to` takes it: one line, as long as all others."""
     line = " ".join(text.split()).encode()[:WIDTH]
     return line.decode(errors="ignore").encode().ljust(WIDTH)
 

@@ -18,6 +18,7 @@ import secrets
 import shutil
 import socket
 import stat
+import struct
 import tempfile
 import threading
 import time
@@ -34,6 +35,7 @@ _LONGEST_ROOT: Final = 30
 _MAX_SCANNED: Final = 1000
 _MAX_REMOVED: Final = 100
 _LOG_SECONDS: Final = 7 * 24 * 3600
+_CREDENTIALS: Final = struct.Struct("3i")
 
 _Setting: TypeAlias = tuple[str | None, ...]
 
@@ -44,7 +46,7 @@ _swept: set[tuple[int, Path]] = set()
 
 
 def private_directory(name: str) -> str:
-    """Return the user's directory for `name`, which is created and checked when a process first asks for it.
+    """Return the user's directory for `name`; the first call of a process creates and checks it.
 
     It is below `$XDG_CACHE_HOME/headrace`, else below `~/.cache/headrace`, else, for a user without a home
     directory, below `headrace-UID` in the directory for temporary files. What is in it may be deleted when
@@ -95,6 +97,27 @@ def socket_address(owner: int, name: str) -> Path:
             hint="set TMPDIR to a directory with a shorter path",
         )
     return _run_directory(root) / f"{_machine()}-{owner}-{name}.sock"
+
+
+def socket_addresses(suffix: str, *, owner: int | None = None) -> list[Path]:
+    """Return the sockets of this user and machine whose names, see `socket_address`, end with `suffix`.
+
+    With `owner` only those of this process. Those of processes that have ended are removed first.
+    """
+    root = _socket_root()
+    if root is None:
+        return []
+    return sorted(_run_directory(root).glob(f"{_machine()}-{owner or '*'}-*{suffix}.sock"))
+
+
+def user_at(connected: socket.socket) -> int:
+    """Return the user at the other end of a socket of `socket_address`, as the kernel knows it."""
+    if not hasattr(socket, "SO_PEERCRED"):  # then the directory alone keeps others out
+        return os.geteuid()
+    _, user, _ = _CREDENTIALS.unpack(
+        connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return int(user)
 
 
 def log_directory() -> Path:
@@ -222,7 +245,7 @@ def _machine() -> str:
 
 
 def _sweep_once(directory: Path, *, unused_seconds: float = 0.0) -> None:
-    """Remove what processes of this machine that no longer live have left behind."""
+    """Remove the files that ended processes of this machine have left behind."""
     key = os.getpid(), directory
     if key in _swept:
         return

@@ -1,4 +1,4 @@
-"""Collects errors with their location, so that all mistakes of a text are reported at once."""
+"""Collects errors with their locations, so that all errors of a program are reported at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AnyPlaced = TypeVar("AnyPlaced", bound=PlacedError)
 
 
 class Problems:
-    """Collects the errors of a text."""
+    """Collects the errors of a program."""
 
     def __init__(self, secrets: Secrets | None = None) -> None:
         self.errors: list[PlacedError] = []
@@ -26,7 +26,7 @@ class Problems:
             self.errors.append(error)
 
     def raise_all(self) -> None:
-        """Raise the collected errors, in the order of the text, if there are any."""
+        """Raise the collected errors, in the order of their locations, if there are any."""
         if not self.errors:
             return
         first, *rest = sorted(self.errors, key=lambda error: error.offset)
@@ -38,5 +38,5 @@ def placed(kind: type[AnyPlaced], message: str, span: Span | None, hint: str | N
     """An error that points at its location."""
     error = kind(message, hint=hint, where=None if span is None else span.where)
     if span is not None:
-        error.excerpt, error.offset = span.excerpt(), span.start
+        error.excerpt, error.offset, error.end = span.excerpt(), span.start, span.end
     return error

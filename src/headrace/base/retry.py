@@ -109,7 +109,7 @@ def with_retry(
 
 
 def _pause(seconds: float, stop: threading.Event | None, waits: Waits | None) -> bool:
-    """Wait, at most for a moment once the run is told to stop; return whether `stop` was set."""
+    """Sleep, but only briefly once the run is stopping; return whether `stop` was set."""
     if waits is None:
         if stop is None:
             time.sleep(seconds)

@@ -1,11 +1,13 @@
-"""Environment variables that a text refers to as `{{ NAME }}`; their values are hidden in all output."""
+"""Environment variables that a program refers to as `{{ NAME }}`; their values are masked in all output."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import quote
 
 SECRET = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -38,12 +40,12 @@ class Secrets:
 
     @classmethod
     def named_in(cls, texts: Iterable[str], environ: Mapping[str, str] = os.environ) -> Secrets:
-        """The secrets that texts refer to, as far as they are set in the environment."""
+        """The secrets that these programs refer to, if they are set in the environment."""
         names = {name for text in texts for name in SECRET.findall(text)}
         return cls({name: environ[name] for name in sorted(names) if name in environ})
 
     def hide(self, text: str) -> str:
-        """The text with each value replaced by its name.
+        """The string with each secret value replaced by its name.
 
         >>> Secrets({"PASSWORD": "hunter2"}).hide("postgres://me:hunter2@host")
         'postgres://me:{{ PASSWORD }}@host'
@@ -51,3 +53,19 @@ class Secrets:
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda match: f"{{{{ {self._names[match[0]]} }}}}", text)
+
+
+@contextmanager
+def hidden_in_logs(secrets: Secrets) -> Iterator[None]:
+    """Within the context, hide secrets in what Headrace logs."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        record.msg, record.args = secrets.hide(record.getMessage()), ()
+        return True
+
+    log = logging.getLogger("headrace")
+    log.addFilter(hide)
+    try:
+        yield
+    finally:
+        log.removeFilter(hide)

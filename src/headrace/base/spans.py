@@ -1,4 +1,4 @@
-"""Locations in a text of the user, and excerpts with carets."""
+"""Locations in the user's SQL or YAML, and excerpts with carets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AROUND = 50
 
 @dataclass(frozen=True)
 class Source:
-    """A text with the name of its origin: a file, `-`, `-e` or `<sql>`."""
+    """A script and the name of its origin: a file, `-`, `-e` or `<sql>`."""
 
     name: str
     text: str

@@ -1,4 +1,4 @@
-"""What a run waits for: servers that do not answer, told to the user while it lasts.
+"""Tracks the servers that a run is waiting for, and reports them to the user.
 
 Clients wait for their servers by themselves, deep inside a commit or a question to a source. What they wait
 for is noted in the `Waits` of the run, which the code around them has made the current one.
@@ -48,7 +48,7 @@ class Wait:
 
 
 class Waits:
-    """The servers that one run waits for, by name; `tell` gets a line when a wait goes on and when it ends.
+    """The servers that a run is waiting for, by name; `tell` receives a line while and after a wait.
 
     All of it may be called from any thread; `tick` a few times a second by the one that watches the run.
     `stop` ends the waits of the run.
@@ -67,7 +67,7 @@ class Waits:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run is told to stop, so that nothing is waited for."""
+        """Whether the run is stopping, so that waits end."""
         return self._stop.is_set()
 
     @property
@@ -84,7 +84,7 @@ class Waits:
             self._open[name] = Wait(name, text, time.time() if earlier is None else earlier.since)
 
     def answered(self, name: str) -> None:
-        """Note that a server answers; nothing happens if it was not waited for."""
+        """Record that a server answers; no effect if nothing was waiting for it."""
         with self._lock:
             wait, reported = self._open.pop(name, None), self._told.pop(name, None)
             if wait is None or reported is None:
@@ -94,7 +94,7 @@ class Waits:
         self._tell(f"{name} is back after {seconds:.0f} s")
 
     def take_over(self) -> list[str]:
-        """Return the waits that are over since the last call, a line for each that was told."""
+        """Return the waits that ended since the last call, one line for each that was reported."""
         with self._lock:
             over, self._over = self._over, []
             return over

@@ -1,8 +1,8 @@
 """Windows of event time, in nanoseconds, aligned to the Unix epoch.
 
-Tumbling, hopping and instant windows are the same: a window of some width starts at every multiple of a
-slide. Time is divided into panes, the longest intervals that are entirely inside or outside of every window,
-so that rows can be aggregated by pane.
+Tumbling, hopping, cumulating and instant windows are the same: a window of some width starts at every
+multiple of a slide. Time is divided into panes, the longest intervals that are entirely inside or outside of
+every window, so that rows can be aggregated by pane.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ class _Hopping:
         """The start of the last window that ends at `watermark` or before."""
         return align(watermark - self.width, self.slide)
 
+    def begins(self, starts: Instants) -> Instants:
+        """Where the windows with these starts begin."""
+        return starts
+
     def first_of(self, times: Instants) -> Instants:
         """The start of the first window of each instant; after `last_of` if there is none."""
         slides, rest = divmod(self.width, self.slide)
@@ -93,6 +97,27 @@ class _Hopping:
 
 class Hop(_Hopping):
     """Windows of `width` that start every `slide`, which need not divide the width."""
+
+
+class Cumulate(_Hopping):
+    """Windows that begin every `width`, of which one ends after each `slide`, with all rows since its begin.
+
+    A window has the start of the hopping window that ends with it, which is before its own begin.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % self.slide:
+            raise PlanError(
+                f"windows of {self.width} ns cannot be cumulated in steps of {self.slide} ns",
+                hint="the size is a multiple of the step",
+            )
+
+    def begins(self, starts: Instants) -> Instants:
+        return align(starts + (self.width - 1), self.width)
+
+    def last_of(self, times: Instants) -> Instants:
+        return align(times, self.width)
 
 
 class Tumble(_Hopping):
@@ -129,9 +154,9 @@ class Session:
 
     @property
     def last_time(self) -> int:
-        """The last instant of which the end of the session can be told in 64 bits."""
+        """The last instant for which the end of the session fits into 64 bits."""
         return _MOST - self.gap
 
 
-AlignedWindow: TypeAlias = "Tumble | Hop | Instant"
+AlignedWindow: TypeAlias = "Tumble | Hop | Cumulate | Instant"
 Window: TypeAlias = "AlignedWindow | Session"

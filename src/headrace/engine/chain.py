@@ -7,6 +7,7 @@ import hashlib
 import pickle
 import uuid
 from collections.abc import Callable, Mapping
+from time import perf_counter_ns
 from typing import Any
 
 import pyarrow as pa
@@ -25,13 +26,15 @@ from headrace.base.watermarks import END_OF_TIME, Watermark, WatermarkHolder, ad
 from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import EnvelopeKind, EnvelopeWriter
 from headrace.engine.stages import Chain, StagePlan
+from headrace.engine.taps import samples_of, tapped
+from headrace.model.fragments import set_epoch_time
 from headrace.model.operator import (
     CheckpointBarrier,
     OperatorContext,
     TaskInfo,
 )
 from headrace.model.plan import PlanNode
-from headrace.state.manager import TableManager
+from headrace.state.manager import TableManager, undeclared_table
 from headrace.state.metadata import SubtaskCheckpointMetadata
 from headrace.state.tables import StateTable
 from headrace.storage.open import open_storage
@@ -48,6 +51,11 @@ def load_operator(node: PlanNode) -> Any:
         ) from error
 
 
+def operator_version(node: PlanNode) -> str:
+    """A string that changes with the code or the options of an operator."""
+    return hashlib.sha256(node.payload).hexdigest()[:12]
+
+
 class NoTables:
     """The state of an operator in a source's task: none, but commit data for sinks."""
 
@@ -56,7 +64,7 @@ class NoTables:
         self.commit_data: dict[str, bytes] = {}
 
     def get(self, name: str) -> StateTable:
-        raise InternalError(f"operator `{self._operator_id}` has no table `{name}` in a source's task")
+        raise undeclared_table(self._operator_id, name)
 
     def insert_committing_data(self, table: str, data: bytes) -> None:
         self.commit_data[table] = data
@@ -75,10 +83,11 @@ class _NodeRun:
         self.node = node
         self.ctx = ctx
         self.operator: Any = chain.operators.get(node.id) or load_operator(node)
-        self.rows_in = 0
-        self.rows_out = 0
+        self.rows_in = self.rows_out = 0
+        self.bytes_in = self.bytes_out = 0
         self.output = output
         self._chain = chain
+        self._samples = samples_of(chain.stages.taps, node.id)
         self._crossings = chain.stages.crossings_from(node.id)
         self._next = [
             (edge.output, edge.target, edge.input, chain.stages.plan.input_count(edge.target))
@@ -94,13 +103,17 @@ class _NodeRun:
             )
         if batch.num_rows == 0:
             return
+        size = batch.nbytes
         self.rows_out += batch.num_rows
+        self.bytes_out += size
+        for sample in self._samples:
+            sample.take(batch, output)
         for crossing in self._crossings:
             if crossing.edge.output == output:
                 self._chain.writer.send(crossing, batch)
         for wanted, target, index, total in self._next:
             if wanted == output:
-                self._chain.process(target, index, total, batch)
+                self._chain.process(target, index, total, batch, size)
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
         self.output = advance(self.output, before_end(watermark))
@@ -112,10 +125,14 @@ class _NodeRun:
             "input": self.ctx.last_present_watermark,
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "nanoseconds": self._chain.nanoseconds[self.node.id],
             "metrics": self.ctx.metrics.values,
             "errors": self.ctx.errors[:20],
             "over": self.ctx.over,
             "stop": self.ctx.stop_requested,
+            **tapped(self._samples),
         }
 
 
@@ -147,6 +164,10 @@ class ChainRun:
         self._time = time
         self._context = context
         self._failure: HeadraceError | None = None
+        self.nanoseconds = dict.fromkeys(chain.nodes, 0)
+        """How long each operator has worked, without those that it called."""
+        self._working: str | None = None
+        self._since = 0
         task_label = f"subtask {subtask}, epoch {epoch}"
         self._labels = {node: position_label(f"operator {node}, {task_label}") for node in chain.nodes}
         move_to(position_label(f"between operators {', '.join(chain.nodes)}, {task_label}"))
@@ -192,7 +213,7 @@ class ChainRun:
             last_present_watermark=last,
             time=self._time,
             staging=staging_path(self._epoch, node.id, self.subtask, attempt),
-            version=hashlib.sha256(node.payload).hexdigest()[:12],
+            version=operator_version(node),
             storage=storage,
         )
 
@@ -212,15 +233,17 @@ class ChainRun:
         for run in self.nodes.values():
             self.call(run.node.id, run.operator.on_start, run.ctx)
 
-    def process(self, node_id: str, index: int, total: int, batch: pa.RecordBatch) -> None:
-        """Give a batch to one operator of the chain."""
+    def process(self, node_id: str, index: int, total: int, batch: pa.RecordBatch, size: int) -> None:
+        """Give a batch of so many bytes to one operator of the chain."""
         run = self.nodes[node_id]
         run.rows_in += batch.num_rows
+        run.bytes_in += size
         self.call(node_id, run.operator.process_batch_index, index, total, batch, run.ctx, run)
 
     def call(self, node_id: str, method: Callable[..., Any], *args: Any) -> Any:
-        """Call an operator's method; what it raises becomes an error that says whose it is."""
-        before = move_to(self._labels[node_id])
+        """Call an operator's method; an exception becomes an error that names the operator."""
+        before, caller = move_to(self._labels[node_id]), self._account_for(node_id)
+        set_epoch_time(self._time)
         try:
             result = method(*args)
         except HeadraceError as error:
@@ -234,10 +257,19 @@ class ChainRun:
             self._failure = wrap_failure(error, node_id, self.subtask, self._epoch)
             raise self._failure from error
         move_to(before)
+        self._account_for(caller)
         if self._failure is not None:
             # An operator caught the failure of the one behind it: the epoch has failed all the same.
             raise self._failure
         return result
+
+    def _account_for(self, node_id: str | None) -> str | None:
+        """Account the time from now on to `node_id`; returns the node before."""
+        now, before = perf_counter_ns(), self._working
+        if before is not None:
+            self.nanoseconds[before] += now - self._since
+        self._working, self._since = node_id, now
+        return before
 
     def flush_source(self) -> None:
         """End a source's share of an epoch: operators behind it may emit what they gathered."""
@@ -247,7 +279,7 @@ class ChainRun:
             self.call(run.node.id, run.operator.on_close, False, run.ctx, run)
 
     def source_reports(self) -> dict[str, Any]:
-        """What each operator behind a source reports to the driver."""
+        """The reports of the operators behind a source to the driver."""
         return {
             node_id: run.report(
                 SubtaskCheckpointMetadata(
@@ -303,7 +335,7 @@ class ChainRun:
         return reports
 
     def _checkpoint(self, run: _NodeRun, *, then_stop: bool) -> dict[str, Any]:
-        """Save an operator's tables, send its watermark on and say what it did."""
+        """Checkpoint an operator's tables, forward its watermark and report its metrics."""
         tables = run.ctx.tables
         if not isinstance(tables, TableManager):
             raise InternalError(f"operator `{run.node.id}` lost its tables")
@@ -320,7 +352,6 @@ class ChainRun:
     def _handle_watermark(self, run: _NodeRun, received: Mapping[int, Watermark | None]) -> bool:
         node_id = run.node.id
         edges = self.stages.plan.inputs(node_id)
-        crossings = {crossing.edge: crossing.index for crossing in self.stages.crossings}
         holder = WatermarkHolder(len(edges), last_present=run.ctx.last_present_watermark)
         merged: Watermark | None = None
         going_on: set[int] = set()
@@ -328,7 +359,7 @@ class ChainRun:
             watermark = (
                 self.nodes[edge.source].output
                 if edge.source in self.members
-                else received.get(crossings[edge])
+                else received.get(self.stages.crossing_of[edge])
             )
             if watermark is not None:
                 merged = holder.set(position, watermark)

@@ -29,15 +29,14 @@ class Change:
     """The id that an operator had before others changed places with it."""
 
 
-def check_compatible(
+def find_changes(
     plan: Plan,
     checkpoint: CheckpointMetadata,
     operators: Mapping[str, OperatorCheckpointMetadata],
     *,
     pending: Sequence[str] = (),
-    allow_drop: bool,
-) -> None:
-    """Refuse a plan whose operators do not fit the checkpoint, naming each one and the choices.
+) -> list[Change]:
+    """Everything that keeps a plan from the state of a checkpoint, or would lose some of it.
 
     `pending` are the sinks that had prepared rows and not committed them when the last run ended.
     """
@@ -46,13 +45,25 @@ def check_compatible(
         for name in pending
         if name not in plan.by_id
     ]
-    changes = [
+    return [
         *_changed_sources(plan, checkpoint),
         *_changed_operators(plan, operators),
         *_moved(plan, checkpoint, operators),
         *_added_behind_updates(plan, checkpoint, operators),
         *lost,
     ]
+
+
+def check_compatible(
+    plan: Plan,
+    checkpoint: CheckpointMetadata,
+    operators: Mapping[str, OperatorCheckpointMetadata],
+    *,
+    pending: Sequence[str] = (),
+    allow_drop: bool,
+) -> None:
+    """Refuse a plan whose operators do not fit the checkpoint, naming each one and the choices."""
+    changes = find_changes(plan, checkpoint, operators, pending=pending)
     if allow_drop:
         changes = [change for change in changes if not change.droppable]
     if not changes:

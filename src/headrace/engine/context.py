@@ -1,4 +1,4 @@
-"""What every task of an epoch is told."""
+"""The information that every task of an epoch receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's half of an epoch: what tasks are told, what their reports become, and the commit.
+"""The driver's side of an epoch: the input of tasks, their reports, and the commit.
 
 One life of a job: `open` finds the last checkpoint and finishes its commit if that was cut short; then,
 per epoch, `begin` makes the context that tasks run with, `seal` turns their reports into the next checkpoint
@@ -11,6 +11,8 @@ import time as clock
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 from headrace.base.errors import (
@@ -23,16 +25,20 @@ from headrace.base.errors import (
     StateInUseError,
 )
 from headrace.base.watermarks import END_OF_TIME, Watermark
-from headrace.engine.chain import NoTables, load_operator, staging_path, wrap_failure
+from headrace.engine.chain import load_operator
+from headrace.engine.commits import CommitTask, commit_context, commit_failure, commit_seconds
 from headrace.engine.compatibility import check_compatible
 from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import Envelope
+from headrace.engine.event_times import implausible_times
+from headrace.engine.exchange import Exchange
 from headrace.engine.offsets import quiet_task
 from headrace.engine.reports import EpochReport, TaskReports
 from headrace.engine.sources import JobSources
 from headrace.engine.stages import StagePlan, cut_stages
+from headrace.engine.taps import Tap
 from headrace.engine.task import SplitTask
-from headrace.model.operator import OperatorContext, TaskInfo
+from headrace.model.operator import OperatorContext
 from headrace.model.plan import Plan
 from headrace.state.backend import ParquetBackend, SavedCheckpoint
 from headrace.state.generation import Generation, Start
@@ -43,6 +49,7 @@ from headrace.state.metadata import (
     SavedOperator,
     StateFile,
     SubtaskCheckpointMetadata,
+    TableSize,
 )
 from headrace.storage.base import Storage
 
@@ -77,6 +84,19 @@ class EpochDriver:
         self._run_id = uuid.uuid4().hex
         self.generation: Generation | None = None
         self._checked = float("-inf")
+        self._committed: int | None = None
+        """The last epoch that all sinks have committed in this run, and that is marked as committed."""
+        self._published: int | None = None
+        """The last epoch that all sinks have committed in this run."""
+        self._closed: OutputClosedError | None = None
+        self._oldest = 1
+        """The oldest epoch that a run may go back to, as it was when this one started."""
+        self._sizes: dict[str, tuple[OperatorCheckpointMetadata, dict[str, TableSize]]] = {}
+        """What was measured of checkpoints of operators: most stay as they are from epoch to epoch."""
+        self.commits: dict[str, float] = {}
+        """How many seconds each sink took in the last commit."""
+        self._offsets: dict[int, Mapping[str, Any]] = {}
+        """The offsets of checkpoints that are kept, of sources that want to know what has expired."""
         self.job: JobContext | None = None
         self.checkpoint: CheckpointMetadata | None = None
         self._restored: dict[str, OperatorCheckpointMetadata] = {}
@@ -102,7 +122,7 @@ class EpochDriver:
         allow_drop: bool = False,
         before_claim: Callable[[], None] | None = None,
     ) -> None:
-        """Take up the job where its state directory says it is, and replace a run that still works on it.
+        """Resume the job from its state directory, and replace a run that still uses it.
 
         `before_claim` is called before that, when the checkpoint is known; it may raise what refuses the run.
         """
@@ -115,9 +135,9 @@ class EpochDriver:
         self._step("claimed", self.epoch)
         if self.backend.latest() != latest:  # the other run has gone on meanwhile, or back and on again
             latest, is_committed = self._restore(from_epoch, allow_drop=allow_drop)
-        self.generation.start_from(
-            Start(self.epoch, None if self.checkpoint is None else self.checkpoint.generation)
-        )
+        self._oldest = self.backend.oldest_epoch()
+        writer = None if self.checkpoint is None else self.checkpoint.generation
+        self.generation.start_from(Start(self.epoch, writer, self._oldest))
         if from_epoch is not None and latest is not None and latest.epoch > from_epoch:
             self.backend.discard_after(from_epoch, check=self.check_generation)
         if self.checkpoint is not None and (from_epoch is not None or not is_committed):
@@ -134,12 +154,8 @@ class EpochDriver:
         # In this order: another run may create both between the two questions.
         latest = self.backend.latest()
         identity = self._load_identity()
-        if from_epoch is not None and from_epoch not in self.backend.epochs():
-            epochs = ", ".join(map(str, self.backend.epochs())) or "none"
-            raise ConfigurationError(
-                f"there is no checkpoint of epoch {from_epoch} in {self.storage.url}",
-                hint=f"the checkpoints there are: {epochs}",
-            )
+        if from_epoch is not None:
+            self._check_offered(from_epoch)
         epoch = from_epoch if from_epoch is not None else None if latest is None else latest.epoch
         if epoch is None:
             # Nothing can be refused any more: only now does the directory belong to this pipeline.
@@ -157,6 +173,8 @@ class EpochDriver:
             if from_epoch is None and self.backend.latest() != latest:
                 # The run that is still at work has gone on, and removed what this one was about to read.
                 return self._restore(None, allow_drop=allow_drop)
+            if from_epoch is not None:
+                self._check_offered(from_epoch)
             if isinstance(error, CorruptStateError):
                 raise self.offer_last_good(error, epoch) from error
             raise
@@ -168,6 +186,15 @@ class EpochDriver:
         self.checkpoint = checkpoint
         self._restored = {n: m for n, m in restored.items() if n in self.stages.plan.by_id}
         return latest, is_committed
+
+    def _check_offered(self, epoch: int) -> None:
+        """Raise a ConfigurationError if no run can start from an epoch, or no longer."""
+        epochs = self.backend.epochs()
+        if epoch not in epochs:
+            raise ConfigurationError(
+                f"there is no checkpoint of epoch {epoch} in {self.storage.url}",
+                hint=f"the checkpoints there are: {', '.join(map(str, epochs)) or 'none'}",
+            )
 
     def _load_operators(self, checkpoint: CheckpointMetadata) -> dict[str, OperatorCheckpointMetadata]:
         return {
@@ -184,7 +211,8 @@ class EpochDriver:
             )
         return metadata
 
-    def _claim(self) -> Generation:
+    def require_generation(self) -> Generation:
+        """This run's claim to the state directory; call `open` first."""
         if self.generation is None:
             raise InternalError("the driver was not opened")
         return self.generation
@@ -195,7 +223,7 @@ class EpochDriver:
         `every` is for how many seconds the last answer is good enough.
         """
         if not 0 <= self.now() - self._checked < every:  # a clock may be set back
-            self._claim().check()
+            self.require_generation().check()
             self._checked = self.now()
 
     def _use_identity(self, identity: Identity) -> None:
@@ -258,11 +286,22 @@ class EpochDriver:
             (node.id, node.tables) for node in self.stages.plan.nodes
         ] or plan.edges != self.stages.plan.edges:
             raise InternalError("a plan of another shape cannot take over while it runs")
-        self.stages = stages
+        self.stages = replace(stages, taps=self.stages.taps)
         self._operators = {node.id: load_operator(node) for node in plan.nodes if node.role != "source"}
 
+    def rescale(self, parallelism: int) -> None:
+        """Go on with another parallelism: the next epoch reads the state by key range, as after a start."""
+        self.stages = replace(cut_stages(self.stages.plan, parallelism=parallelism), taps=self.stages.taps)
+
+    def tap(self, taps: tuple[Tap, ...]) -> bool:
+        """Sample these outputs from the next epoch on; returns whether that is a change."""
+        if taps == self.stages.taps:
+            return False
+        self.stages = replace(self.stages, taps=taps)
+        return True
+
     def begin(self, *, stopping: Literal["pause", "end"] | None = None) -> EpochContext:
-        """What the tasks of the next epoch are told; `stopping` says why it is the last of this run."""
+        """The input of the next epoch's tasks; `stopping` is the reason if it is the last of this run."""
         if self.job is None:
             raise InternalError("the driver was not opened")
         before = self.checkpoint
@@ -301,7 +340,7 @@ class EpochDriver:
         return frozenset(ended) & {node.id for node in self.stages.sources}
 
     def _marks(self, before: CheckpointMetadata) -> Mapping[str, Mapping[str, int | str]]:
-        """Where event time stood; what has ended goes on where a new source leads to it."""
+        """The watermarks of edges at the checkpoint; ended ones that a new source feeds are open again."""
         reached = {node.id for node in self.stages.sources} - set(before.offsets["sources"])
         for node in self.stages.plan.nodes:
             if any(edge.source in reached for edge in self.stages.plan.inputs(node.id)):
@@ -313,9 +352,10 @@ class EpochDriver:
         }
 
     def begin_last(self, *, ending: bool) -> tuple[EpochContext, SplitTask] | None:
-        """A last epoch that reads nothing, with its only task, for operators that want to know of a stop.
+        """Begin the last epoch, which reads nothing and calls `handle_stop` of the operators that have one.
 
-        None if there is nothing to be told, or nobody to tell. `ending` says that an operator asked.
+        None if nothing was committed, the run is finished, or no operator has a `handle_stop`. `ending` is
+        true if an operator ended the run.
         """
         before = self.checkpoint
         if before is None or before.finished or not any(node.stops for node in self.stages.plan.nodes):
@@ -345,7 +385,7 @@ class EpochDriver:
             job_id=context.job.job_id,
             pipeline=self.stages.plan.name,
             epoch=epoch,
-            min_epoch=max(1, epoch - self._keep + 1),
+            min_epoch=max(self._oldest, epoch - self._keep + 1),
             parallelism=self.stages.parallelism,
             start_time=context.time,
             finish_time=self.now(),
@@ -359,7 +399,7 @@ class EpochDriver:
             operator_names={node.id: node.operator for node in self.stages.plan.nodes},
             lineages=self.stages.plan.lineages,
             run_id=self._run_id,
-            generation=self._claim().number,
+            generation=self.require_generation().number,
             operator_generations={
                 name: metadata.generation for name, metadata in restored.items() if metadata.generation
             },
@@ -376,7 +416,7 @@ class EpochDriver:
         return self._report(context, reports, written=written)
 
     def _adopt(self, context: EpochContext) -> bool:
-        """Take over this epoch's checkpoint if this run wrote it and only never heard that it did."""
+        """Adopt this epoch's checkpoint if this run wrote it without getting the confirmation."""
         checkpoint = self.backend.load_checkpoint_metadata(context.job.job_id, context.epoch)
         if checkpoint.run_id != self._run_id:
             return False
@@ -411,28 +451,65 @@ class EpochDriver:
                 table_configs={table.name: table for table in node.tables},
                 subtasks=tuple(parts),
                 routing=self.stages.plan.routing(name),
-                generation=self._claim().number,
+                generation=self.require_generation().number,
             )
             self.backend.write_operator_checkpoint_metadata(metadata)
             operators[name] = metadata
         return operators, written
 
-    def commit(self) -> None:
-        """Phase two: let every sink make its part of the sealed epoch visible. May be repeated."""
-        self._commit(self.epoch)
+    def commit(self, exchange: Exchange | None = None) -> None:
+        """Phase two: let every sink make its part of the sealed epoch visible. May be repeated.
+
+        Sinks that divide their commit do it in tasks of the exchange, or without one on the driver.
+        """
+        if self._committed != self.epoch:
+            self._commit(self.epoch, exchange)
+            self._committed = self.epoch
         self.check_generation()
         if self.checkpoint is not None:
             self.sources.committed(self.checkpoint.offsets["sources"], epoch=self.epoch)
         self._step("committed", self.epoch)
-        self.backend.cleanup(self._keep, self.epoch, check=self.check_generation)
+        if self.checkpoint is not None:
+            self._clean_up(self.checkpoint)
 
-    def _commit(self, epoch: int) -> None:
+    def _clean_up(self, checkpoint: CheckpointMetadata) -> None:
+        """Remove files that no kept checkpoint refers to, and what sources keep for older ones."""
+        oldest = checkpoint.min_epoch
+        self.backend.cleanup(self._keep, checkpoint.epoch, oldest=oldest, check=self.check_generation)
+        if not self.sources.store_ranges:
+            return
+        self._offsets[checkpoint.epoch] = checkpoint.offsets["sources"]
+        if oldest not in self._offsets:
+            with suppress(StateError):  # without it nothing is known to have expired
+                before = self.backend.load_checkpoint_metadata(checkpoint.job_id, oldest)
+                self._offsets[oldest] = before.offsets["sources"]
+        if oldest in self._offsets:
+            self.sources.expired(self._offsets[oldest], epoch=checkpoint.epoch)
+        self._offsets = {epoch: offsets for epoch, offsets in self._offsets.items() if epoch >= oldest}
+
+    def _commit(self, epoch: int, exchange: Exchange | None = None) -> None:
+        if self._published == epoch:
+            # Only the mark has failed, and may be there all the same: tasks that committed again would find
+            # it, and take the epoch for one that this run has left behind.
+            self.check_generation()
+        else:
+            self._closed = self._publish(epoch, exchange)
+            self._published = epoch
+        if self.checkpoint is not None and self.checkpoint.needs_commit:
+            self.backend.mark_committed(epoch, self.require_generation().number)
+        if self._closed is not None:
+            raise self._closed
+
+    def _publish(self, epoch: int, exchange: Exchange | None) -> OutputClosedError | None:
+        """Let every sink make its part visible; returns the error of an output that nobody reads any more."""
         closed: OutputClosedError | None = None
+        self.commits = {} if exchange is None else self._commit_in_tasks(epoch, exchange)
         for name, operator in self._operators.items():
             data = _commit_data(self._restored.get(name), epoch)
-            if not data:
+            if not data or name in self.commits:
                 continue
             self.check_generation()
+            began = clock.perf_counter()
             try:
                 operator.handle_commit(epoch, data, self._commit_context(name, epoch))
             except OutputClosedError as error:
@@ -443,32 +520,55 @@ class EpochDriver:
                 raise
             except Exception as error:
                 self.check_generation()  # the successor may be why the sink has failed
-                failure = wrap_failure(error, name, 0, epoch)
-                failure.where = f"operator {name}, commit of epoch {epoch} on the driver"
-                failure.hint = failure.hint or "the epoch is saved: the next run commits it first"
-                raise failure from error
+                raise commit_failure(error, name, epoch, where="on the driver") from error
+            self.commits[name] = clock.perf_counter() - began
             self._step(f"sink_committed:{name}", epoch)
-        if self.checkpoint is not None and self.checkpoint.needs_commit:
-            self.backend.mark_committed(epoch, self._claim().number)
-        if closed is not None:
-            raise closed
+        return closed
+
+    def _commit_in_tasks(self, epoch: int, exchange: Exchange) -> dict[str, float]:
+        """Let tasks commit for the sinks that divide their commit; returns how many seconds each took."""
+        if self.job is None or self.checkpoint is None:
+            raise InternalError("the driver was not opened")
+        claim, tasks = self.require_generation(), list[CommitTask]()
+        for name, operator in self._operators.items():
+            data = _commit_data(self._restored.get(name), epoch)
+            shares = operator.commit_shares(data) if data else ()
+            for number, share in enumerate(shares):
+                tasks.append(
+                    CommitTask(
+                        index=len(tasks),
+                        operator_id=name,
+                        share=number,
+                        shares=len(shares),
+                        epoch=epoch,
+                        writer=self.checkpoint.generation,
+                        time=self.now(),
+                        data=share,
+                        generation=claim.number,
+                        run_id=claim.run_id,
+                    )
+                )
+        if not tasks:
+            return {}
+        self.check_generation()
+        try:
+            seconds = commit_seconds(tasks, exchange.commit(tasks, self.job))
+        except Exception:
+            self.check_generation()  # the successor may be why it has failed
+            raise
+        for name in seconds:
+            self._step(f"sink_committed:{name}", epoch)
+        return seconds
 
     def _commit_context(self, name: str, epoch: int) -> OperatorContext:
         if self.job is None:
             raise InternalError("the driver was not opened")
-        return OperatorContext(
-            task_info=TaskInfo(
-                job_id=self.job.job_id,
-                operator_id=name,
-                operator_name=self.stages.plan.by_id[name].operator,
-                subtask=0,
-                parallelism=1,
-                key_range=(0, 2**64 - 1),
-                epoch=epoch,
-            ),
-            tables=NoTables(name),
-            time=self.now(),
-            staging=staging_path(epoch, name, 0, "commit"),
+        return commit_context(
+            self.stages,
+            self.job,
+            operator_id=name,
+            epoch=epoch,
+            now=self.now(),
             storage=self.storage,
             claim=self.generation,
         )
@@ -478,31 +578,73 @@ class EpochDriver:
         files = [file for metadata in self._restored.values() for file in metadata.files()]
         return list({file.file: file for file in files}.values())
 
-    def _report(self, context: EpochContext, reports: TaskReports, *, written: int) -> EpochReport:
-        files = self.live_files()
+    def _watermark(self, *, finished: bool) -> int | None:
+        """The watermark that operators have acted on; without one behind a shuffle, that of the sources."""
         marks = {} if self.checkpoint is None else self.checkpoint.watermarks
-        times = [
-            int(value)
+        for kind in ("inputs/", "lanes/"):
+            times = [
+                int(value)
+                for name, values in marks.items()
+                if name.startswith(kind)
+                for value in values.values()
+                if value != "idle"
+            ]
+            if times:
+                return END_OF_TIME.time if finished and kind == "lanes/" else min(times)
+        return None
+
+    def _tables(self) -> dict[str, dict[str, TableSize]]:
+        """The size of each table; files that several subtasks share count once."""
+        self._sizes = {
+            name: before
+            if (before := self._sizes.get(name)) is not None and before[0] is metadata
+            else (metadata, metadata.table_sizes())
+            for name, metadata in self._restored.items()
+        }
+        return {name: tables for name, (_, tables) in self._sizes.items() if tables}
+
+    def _report(self, context: EpochContext, reports: TaskReports, *, written: int) -> EpochReport:
+        tables = self._tables()
+        sizes = [size for operator in tables.values() for size in operator.values()]
+        finished = self.checkpoint is not None and self.checkpoint.finished and not reports.immediate
+        marks = {} if self.checkpoint is None else self.checkpoint.watermarks
+        watermarks = {
+            name.partition("/")[2]: min(times)
             for name, values in marks.items()
             if name.startswith(("inputs/", "lanes/"))
-            for value in values.values()
-            if value != "idle"
-        ]
+            and (times := [int(value) for value in values.values() if value != "idle"])
+        }
         return EpochReport(
             epoch=context.epoch,
             rows_in=reports.rows_in,
             rows_out=reports.rows_out,
-            watermark=min(times, default=None),
-            state_bytes=sum(file.bytes for file in files),
-            state_rows=sum(file.rows for file in files),
+            watermark=self._watermark(finished=finished),
+            state_bytes=sum(size.bytes for size in sizes),
+            state_rows=sum(size.rows for size in sizes),
             bytes_written=written,
             seconds=self.now() - context.time,
-            finished=self.checkpoint is not None and self.checkpoint.finished and not reports.immediate,
+            finished=finished,
             immediate=reports.immediate,
             stop_requested=reports.stop_requested,
+            parallelism=self.stages.parallelism,
             metrics=reports.metrics(),
             errors=reports.errors(),
+            warnings=implausible_times(self.stages.plan, self._event_times(), now=context.time),
+            work=reports.work(),
+            tables=tables,
+            watermarks=watermarks,
+            tapped=reports.tapped(),
         )
+
+    def _event_times(self) -> dict[str, int]:
+        """How far event time has come where it is read: at the slowest lane of each node."""
+        marks = {} if self.checkpoint is None else self.checkpoint.watermarks
+        lanes = {name.removeprefix("lanes/"): of for name, of in marks.items() if name.startswith("lanes/")}
+        times = {
+            node: [int(value) for value in values.values() if value != "idle"]
+            for node, values in lanes.items()
+        }
+        return {node: max(values) for node, values in times.items() if values}
 
 
 def _commit_data(metadata: OperatorCheckpointMetadata | None, epoch: int) -> dict[str, dict[int, bytes]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
@@ -21,6 +23,9 @@ CONTROL = -1
 _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
 _HELD_BYTES = 80 * 1024 * 1024
 _LARGEST_BATCH = 64 * 1024 * 1024
+_SMALL_ROWS = 8192
+_SMALL_BYTES = 256 * 1024
+"""Small batches that arrive are joined up to so many rows: copying them costs less than a call."""
 
 
 class EnvelopeKind(enum.IntEnum):
@@ -43,17 +48,26 @@ class Envelope(NamedTuple):
     kind: EnvelopeKind
     payload: bytes | pa.Buffer
 
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """Sorting by this makes a replay identical, whatever order the shuffle delivers in."""
-        return self.edge, self.sender, self.seq
-
     def message(self) -> Any:
+        """What a control record says."""
         return json.loads(bytes(self.payload))
+
+    def signal(self) -> Any:
+        """The content of a signal, read-only: all subtasks get the same ones, so each is decoded once."""
+        return _read_signal(bytes(self.payload))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with the bytes of the payload as they lie in memory, without a copy of their own."""
         return _open, (*self[:4], int(self.kind), PickleBuffer(self.payload))
+
+
+BY_ORDER = itemgetter(1, 2, 3)
+"""Sorting envelopes by edge, sender and number makes a replay identical, whatever order they arrive in."""
+
+
+@functools.lru_cache(maxsize=2048)
+def _read_signal(payload: bytes) -> Any:
+    return json.loads(payload)
 
 
 def _open(to: int, edge: int, sender: int, seq: int, kind: int, payload: bytes) -> Envelope:
@@ -72,6 +86,30 @@ def unseal(payload: bytes | pa.Buffer) -> list[pa.RecordBatch]:
     """The batches of a sealed payload, backed by its memory where that is aligned."""
     with pa.ipc.open_stream(pa.py_buffer(payload), options=_ALIGNED) as reader:
         return list(reader)
+
+
+def batches_of(envelopes: Iterable[Envelope]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches in envelopes of data with the edges they came over; many small ones of an edge become one.
+
+    Each batch costs an operator the same, however few rows it has. With many tasks before a shuffle an
+    envelope has some rows only.
+    """
+    edge, held, rows = CONTROL, list[pa.RecordBatch](), 0
+    for envelope in envelopes:
+        for batch in unseal(envelope.payload):
+            fits = edge == envelope.edge and rows + batch.num_rows <= _SMALL_ROWS
+            if held and not (fits and held[0].schema.equals(batch.schema, check_metadata=True)):
+                yield edge, _joined(held)
+                held, rows = [], 0
+            edge = envelope.edge
+            held.append(batch)
+            rows += batch.num_rows if batch.nbytes <= _SMALL_BYTES else _SMALL_ROWS
+    if held:
+        yield edge, _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def seal_bytes(parallelism: int) -> int:
@@ -139,8 +177,7 @@ class EnvelopeWriter:
         parts = self._open.pop(key, [])
         self._open_bytes.pop(key, None)
         if parts:
-            batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-            self._put(key[0], key[1], EnvelopeKind.DATA, seal(batch))
+            self._put(key[0], key[1], EnvelopeKind.DATA, seal(_joined(parts)))
 
     def _put(self, edge: int, to: int, kind: EnvelopeKind, payload: bytes | pa.Buffer) -> None:
         seq = self._seq.get(edge, 0)
@@ -151,9 +188,10 @@ class EnvelopeWriter:
         """Send a message to every subtask behind a crossing, after all data sent so far."""
         for key in [key for key in self._open if key[0] == crossing.index]:
             self._seal(key)
-        payload = json.dumps(message).encode()
-        for to in range(crossing.parallelism):
-            self._put(crossing.index, to, kind, payload)
+        payload, edge, sender = json.dumps(message).encode(), crossing.index, self._sender
+        seq = self._seq.get(edge, 0)  # every subtask gets one of this number
+        self._seq[edge] = seq + 1
+        self._sealed += [Envelope(to, edge, sender, seq, kind, payload) for to in range(crossing.parallelism)]
 
     def control(self, kind: EnvelopeKind, message: Any, *, to: int = 0) -> None:
         """Send a message to the driver."""

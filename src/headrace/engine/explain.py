@@ -1,4 +1,4 @@
-"""A plan for people: as text, as a Mermaid graph, as JSON."""
+"""Renders a plan as text, as a Mermaid graph or as JSON."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ def _escape(text: str) -> str:
 
 
 def explain_json(stages: StagePlan, *, spark: str | None = None) -> str:
-    """The plan and its stages as JSON, with Spark's own plan as a text if there is one."""
+    """The plan and its stages as JSON, with Spark's own plan as a string if there is one."""
     shown = {} if spark is None else {"spark": spark}
     return json.dumps(stages.to_json() | shown, indent=2)

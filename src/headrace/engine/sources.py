@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+from headrace.base.log_context import log_context
 from headrace.engine.chain import load_operator, wrap_failure
 from headrace.engine.context import JobContext
 from headrace.engine.stages import StagePlan
@@ -14,7 +15,7 @@ from headrace.storage.base import Storage
 
 
 class JobSources(Mapping[str, SourceOperator]):
-    """Source objects by node: planned from and told of commits, opened once and closed once."""
+    """The source objects of the driver by node, which plan epochs and are notified of commits."""
 
     def __init__(self, stages: StagePlan) -> None:
         self._sources: dict[str, SourceOperator] = {node.id: load_operator(node) for node in stages.sources}
@@ -47,10 +48,23 @@ class JobSources(Mapping[str, SourceOperator]):
             with self.calling(node, epoch):
                 source.committed(offsets[node])
 
+    def expired(self, offsets: Mapping[str, Offset], *, epoch: int) -> None:
+        """Tell each source the offset of the oldest checkpoint that is kept, if the source was in it."""
+        for node, source in self.items():
+            if node in offsets:
+                with self.calling(node, epoch):
+                    source.expired(offsets[node])
+
+    @property
+    def store_ranges(self) -> bool:
+        """Whether any source wants to know what has expired."""
+        return any(type(source).expired is not SourceOperator.expired for source in self.values())
+
     @contextmanager
     def calling(self, node: str, epoch: int) -> Iterator[None]:
         """What a source raises inside the block becomes an error that names the source."""
         try:
-            yield
+            with log_context(operator=node, epoch=epoch):
+                yield
         except Exception as error:
             raise wrap_failure(error, node, 0, epoch) from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from headrace.engine.taps import Tap
 from headrace.model.plan import Edge, Plan, PlanNode
 
 
@@ -45,6 +46,8 @@ class StagePlan:
     parallelism: int
     chains: tuple[Chain, ...]
     crossings: tuple[Crossing, ...]
+    taps: tuple[Tap, ...] = ()
+    """The outputs of operators that tasks sample."""
 
     @cached_property
     def depth(self) -> int:
@@ -63,6 +66,11 @@ class StagePlan:
         return {
             node.id: tuple(c for c in self.crossings if c.edge.source == node.id) for node in self.plan.nodes
         }
+
+    @cached_property
+    def crossing_of(self) -> Mapping[Edge, int]:
+        """The number of the crossing that an edge is."""
+        return {crossing.edge: crossing.index for crossing in self.crossings}
 
     def at(self, stage: int) -> tuple[Chain, ...]:
         """The chains of one stage."""
@@ -123,41 +131,57 @@ class StagePlan:
 
 def cut_stages(plan: Plan, *, parallelism: int) -> StagePlan:
     """Cut a plan into chains and stages for a run with this many subtasks."""
-    in_source_chain: set[str] = set()
+    cut = _Cut(plan, parallelism)
     for node in plan.nodes:
-        inputs = plan.inputs(node.id)
-        if node.role == "source" or (
-            node.stateless
-            and all(edge.kind == "forward" and edge.source in in_source_chain for edge in inputs)
-        ):
-            in_source_chain.add(node.id)
+        if node.role == "source":
+            cut.add_source(node)
+    for node in plan.nodes:
+        if node.id not in cut.with_sources:
+            cut.add(node)
+    return cut.result()
 
-    # Stage 0: one chain per source with everything stateless behind it. A node behind two sources
-    # (a union) is part of both chains: it keeps no state, so it can run in either task.
-    members: list[list[str]] = []
-    stages: list[int] = []
-    widths: list[int] = []
-    chain_of: dict[str, int] = {}
-    for source in plan.nodes:
-        if source.role != "source":
-            continue
-        reach = {source.id}
+
+class _Cut:
+    """The chains of a plan while it is cut. Chains that have become part of another one are left empty."""
+
+    def __init__(self, plan: Plan, parallelism: int) -> None:
+        self._plan = plan
+        self._parallelism = parallelism
+        self._members: list[list[str]] = []
+        self._stages: list[int] = []
+        self._widths: list[int] = []
+        self._chain_of: dict[str, int] = {}
+        self.with_sources: set[str] = set()
+        """Nodes that run in the tasks of sources: the sources, and what is stateless behind them."""
         for node in plan.nodes:
-            if node.id in in_source_chain and any(e.source in reach for e in plan.inputs(node.id)):
-                reach.add(node.id)
-        members.append([node.id for node in plan.nodes if node.id in reach])
-        stages.append(0)
-        widths.append(parallelism)
-        for node_id in reach:
-            chain_of[node_id] = len(members) - 1
+            if node.role == "source" or (
+                node.stateless
+                and all(
+                    edge.kind == "forward" and edge.source in self.with_sources
+                    for edge in plan.inputs(node.id)
+                )
+            ):
+                self.with_sources.add(node.id)
 
-    for node in plan.nodes:
-        if node.id in in_source_chain:
-            continue
-        width = min(parallelism, node.max_parallelism or parallelism)
-        inputs = plan.inputs(node.id)
-        upstream = sorted({chain_of[edge.source] for edge in inputs})
+    def add_source(self, source: PlanNode) -> None:
+        """Add a chain of stage 0: a source with everything stateless behind it.
+
+        A node behind two sources (a union) is part of both chains: it keeps no state, so it can run in either
+        task.
+        """
+        reach = {source.id}
+        for node in self._plan.nodes:
+            if node.id in self.with_sources and any(e.source in reach for e in self._plan.inputs(node.id)):
+                reach.add(node.id)
+        self._open([node.id for node in self._plan.nodes if node.id in reach], 0, self._parallelism)
+
+    def add(self, node: PlanNode) -> None:
+        """Add a node behind the nodes before it: to their chain, if it can run there, or to a new one."""
+        width = min(self._parallelism, node.max_parallelism or self._parallelism)
+        inputs = self._plan.inputs(node.id)
+        upstream = sorted({self._chain_of[edge.source] for edge in inputs})
         first = upstream[0]
+        stages, widths = self._stages, self._widths
         if (
             stages[first] > 0
             and all(stages[chain] == stages[first] and widths[chain] == width for chain in upstream)
@@ -165,40 +189,48 @@ def cut_stages(plan: Plan, *, parallelism: int) -> StagePlan:
         ):
             # Chains of one stage that lead to the same operator are one.
             for other in upstream[1:]:
-                members[first] += members[other]
-                members[other] = []
-            members[first].append(node.id)
-            chain_of |= dict.fromkeys(members[first], first)
+                self._members[first] += self._members[other]
+                self._members[other] = []
+            self._members[first].append(node.id)
+            self._chain_of |= dict.fromkeys(self._members[first], first)
         else:
-            members.append([node.id])
-            stages.append(1 + max(stages[chain] for chain in upstream))
-            widths.append(width)
-            chain_of[node.id] = len(members) - 1
+            self._open([node.id], 1 + max(stages[chain] for chain in upstream), width)
 
-    position = {node.id: number for number, node in enumerate(plan.nodes)}
-    in_use = [number for number, nodes in enumerate(members) if nodes]
-    chains = tuple(
-        Chain(
-            index=index,
-            stage=stages[number],
-            parallelism=widths[number],
-            nodes=tuple(sorted(members[number], key=position.__getitem__)),
-        )
-        for index, number in enumerate(in_use)
-    )
-    index_of = {number: index for index, number in enumerate(in_use)}
-    crossings: list[Crossing] = []
-    for edge in plan.edges:
-        if edge.target in in_source_chain or chain_of[edge.source] == chain_of[edge.target]:
-            continue
-        target = chains[index_of[chain_of[edge.target]]]
-        crossings.append(
-            Crossing(
-                index=len(crossings),
-                edge=edge,
-                chain=target.index,
-                stage=target.stage,
-                parallelism=target.parallelism,
+    def _open(self, nodes: list[str], stage: int, width: int) -> None:
+        self._chain_of |= dict.fromkeys(nodes, len(self._members))
+        self._members.append(nodes)
+        self._stages.append(stage)
+        self._widths.append(width)
+
+    def result(self) -> StagePlan:
+        """The plan with its chains, and the edges between them."""
+        position = {node.id: number for number, node in enumerate(self._plan.nodes)}
+        in_use = [number for number, nodes in enumerate(self._members) if nodes]
+        chains = tuple(
+            Chain(
+                index=index,
+                stage=self._stages[number],
+                parallelism=self._widths[number],
+                nodes=tuple(sorted(self._members[number], key=position.__getitem__)),
             )
+            for index, number in enumerate(in_use)
         )
-    return StagePlan(plan=plan, parallelism=parallelism, chains=chains, crossings=tuple(crossings))
+        chain_at = dict(zip(in_use, chains, strict=True))
+        crossings: list[Crossing] = []
+        for edge in self._plan.edges:
+            source, target = self._chain_of[edge.source], self._chain_of[edge.target]
+            if edge.target in self.with_sources or source == target:
+                continue
+            receiver = chain_at[target]
+            crossings.append(
+                Crossing(
+                    index=len(crossings),
+                    edge=edge,
+                    chain=receiver.index,
+                    stage=receiver.stage,
+                    parallelism=receiver.parallelism,
+                )
+            )
+        return StagePlan(
+            plan=self._plan, parallelism=self._parallelism, chains=chains, crossings=tuple(crossings)
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,19 @@ from headrace.base.watermarks import END_OF_TIME, IDLE, Watermark, advance, befo
 from headrace.engine.chain import ChainRun, load_operator, wrap_failure
 from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import (
+    BY_ORDER,
     Envelope,
     EnvelopeKind,
     EnvelopeWriter,
-    unseal,
+    batches_of,
 )
 from headrace.engine.stages import Chain, StagePlan
+from headrace.engine.taps import samples_of, tapped
 from headrace.model.operator import Finish, SourceContext, Split
 from headrace.storage.open import open_storage
+
+_TASKS_PER_CORE = 2
+_ROWS_PER_TASK = 2_000
 
 
 @dataclass(frozen=True)
@@ -44,16 +49,19 @@ class SplitTask:
     source: str | None
     split: Split | None
     signals: Mapping[str, Any] | None
+    rows: int | None = None
+    """About how many rows it reads, if the source can tell."""
 
 
 class _SourceCollector:
     """Where a source puts its rows: straight into the operators chained behind it."""
 
     def __init__(self, run: ChainRun, source: str) -> None:
-        self.rows = 0
+        self.rows = self.bytes = 0
         self.output: Watermark | None = None
         self._run = run
         self._source = source
+        self.samples = samples_of(run.stages.taps, source)
         self._crossings = run.stages.crossings_from(source)
         self._next = [
             (edge.output, edge.target, edge.input, run.stages.plan.input_count(edge.target))
@@ -65,14 +73,18 @@ class _SourceCollector:
         _check_timed(batch, self._source)
         if batch.num_rows == 0:
             return
+        size = batch.nbytes
         if not output:
             self.rows += batch.num_rows
+            self.bytes += size
+        for sample in self.samples:
+            sample.take(batch, output)
         for crossing in self._crossings:
             if crossing.edge.output == output:
                 self._run.writer.send(crossing, batch)
         for wanted, target, index, total in self._next:
             if wanted == output:
-                self._run.process(target, index, total, batch)
+                self._run.process(target, index, total, batch, size)
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
         self.output = advance(self.output, before_end(watermark))
@@ -157,11 +169,14 @@ def _read_split(
         "source": source_id,
         "lane": lane,
         "rows": collector.rows,
+        "bytes": collector.bytes,
+        "nanoseconds": run.nanoseconds[source_id],
         "finish": (finish or Finish.GRACEFUL).value,
         "watermarks": {n: o.to_json() for n, o in outputs.items() if o is not None},
         "nodes": run.source_reports(),
         "metrics": ctx.metrics.values,
         "errors": ctx.errors[:20],
+        **tapped(collector.samples),
     }
 
 
@@ -186,7 +201,7 @@ def run_stage(
         # Without even a signal this is no epoch: there was nothing to read.
         return
     writer = EnvelopeWriter(partition)
-    mine.sort(key=lambda envelope: envelope.order)
+    mine.sort(key=BY_ORDER)
     operator_id = "stage"
     try:
         for chain in stages.at(stage):
@@ -198,6 +213,42 @@ def run_stage(
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver decides what a failure means
         writer = failed(error, partition, operator_id, context.epoch, stages.width_after(stage))
     yield from writer.drain(everything=True)
+
+
+def widths(stages: StagePlan, splits: Sequence[SplitTask], cores: Callable[[], int | None]) -> list[int]:
+    """How many tasks run each stage behind these splits.
+
+    A task has a price, whatever it does. If few rows are read there are some for every core, and each runs
+    several subtasks. With many rows each subtask has its own, so that a task holds little at once. So it is,
+    too, if nobody knows how many there are, or how many `cores` (None).
+    """
+    subtasks = [stages.width(stage) for stage in range(1, stages.depth + 1)]
+    counted = [split.rows for split in splits if split.rows is not None]
+    if max(subtasks, default=0) <= _TASKS_PER_CORE or len(counted) < len(splits):
+        return subtasks
+    slots = cores()
+    if slots is None:
+        return subtasks
+    enough = max(_TASKS_PER_CORE * slots, -(-sum(counted) // _ROWS_PER_TASK))
+    return [min(width, enough) for width in subtasks]
+
+
+def run_subtasks(
+    stages: StagePlan,
+    stage: int,
+    subtasks: Sequence[int],
+    context_of: Callable[[int, int], EpochContext],
+    envelopes: Iterable[Envelope],
+) -> Iterator[Envelope]:
+    """Run some partitions of a stage one after the other; `context_of` takes a stage and a partition."""
+    if len(subtasks) == 1:
+        yield from run_stage(stages, stage, subtasks[0], context_of(stage, subtasks[0]), envelopes)
+        return
+    arrived: dict[int, list[Envelope]] = {subtask: [] for subtask in subtasks}
+    for envelope in envelopes:
+        arrived[envelope.to].append(envelope)
+    for subtask in subtasks:
+        yield from run_stage(stages, stage, subtask, context_of(stage, subtask), arrived.pop(subtask))
 
 
 def _run_chain(
@@ -221,17 +272,14 @@ def _run_chain(
     )
     inbound = {c.index: c for c in stages.crossings if c.chain == chain.index}
     signals: dict[int, list[Envelope]] = {index: [] for index in inbound}
-    run.start()
+    data: list[Envelope] = []
     for envelope in envelopes:
-        crossing = inbound.get(envelope.edge)
-        if crossing is None:
-            continue
-        if envelope.kind is not EnvelopeKind.DATA:
-            signals[envelope.edge].append(envelope)
-            continue
-        total = stages.plan.input_count(crossing.edge.target)
-        for batch in unseal(envelope.payload):
-            run.process(crossing.edge.target, crossing.edge.input, total, batch)
+        if envelope.edge in inbound:
+            (data if envelope.kind is EnvelopeKind.DATA else signals[envelope.edge]).append(envelope)
+    run.start()
+    for index, batch in batches_of(data):
+        edge = inbound[index].edge
+        run.process(edge.target, edge.input, stages.plan.input_count(edge.target), batch, batch.nbytes)
         yield from writer.drain()
     received = {
         index: _merge_signals(stages, context, inbound[index].edge.source, signals[index])
@@ -247,14 +295,13 @@ def _merge_signals(
     if origin in stages.stage0:
         return merge_lanes(
             context.lanes.get(origin, {}),
-            [signal.message() for signal in signals],
+            [signal.signal() for signal in signals],
             sources=stages.origins(origin),
             ended=context.ended,
         )
-    return merge(
-        None if message is None else Watermark.from_json(message)
-        for message in (signal.message() for signal in signals)
-    )
+    payloads = {bytes(signal.payload): signal for signal in signals}  # most subtasks say the same
+    messages = [signal.signal() for signal in payloads.values()]
+    return merge(None if message is None else Watermark.from_json(message) for message in messages)
 
 
 def merge_lanes(
@@ -264,7 +311,7 @@ def merge_lanes(
     sources: frozenset[str],
     ended: frozenset[str] = frozenset(),
 ) -> Watermark | None:
-    """The watermark behind stage 0: the minimum over the lanes of the sources that come through.
+    """The watermark after stage 0: the minimum over the lanes of the sources that reach it.
 
     A lane stands where its last rows left it, in this epoch or an earlier one; idle lanes are ignored
     and lanes of ended sources are past every row. `ended` are the sources that ended in earlier epochs.

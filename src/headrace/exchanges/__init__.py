@@ -1,1 +1,1 @@
-"""How the envelopes of an epoch travel between tasks; pyspark lives here."""
+"""The exchanges of envelopes between the tasks of an epoch; the only importers of pyspark."""

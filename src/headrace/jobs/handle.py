@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import html
+import logging
+import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Literal, Self
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal, Self
 
+from headrace.base.call_site import call_site
 from headrace.base.errors import InternalError, UserError
 from headrace.base.start_guard import check_start_allowed
 from headrace.base.waits import Wait
 from headrace.engine.driver import Step
 from headrace.engine.reports import EpochReport
+from headrace.jobs.control import ControlSocket
 from headrace.jobs.execution import Execution, JobOptions
+from headrace.jobs.metrics_server import MetricsServer
 from headrace.jobs.progress import Progress, RunResult, Tally
 from headrace.jobs.settings import Settings
+from headrace.jobs.tapping import look_at_rows
+from headrace.jobs.usage import UsageWatch
 from headrace.model.plan import Plan
+
+_log = logging.getLogger("headrace.run")
 
 RunState = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
 """Where a run is: on its way up, at work, told to stop; or over: all was read, it was stopped, it failed."""
@@ -69,6 +81,8 @@ class PipelineRun:
     >>> run.await_termination(timeout=5)  # doctest: +SKIP
     >>> run.last_progress.rows_in, run.metrics["blackhole_1"]["rows"]  # doctest: +SKIP
     (10, 50.0)
+    >>> run.metrics_snapshot()["phase_seconds"]["commit"]  # doctest: +SKIP
+    0.21
     >>> run.stop()  # doctest: +SKIP
     >>> run.status.state, run.exception()  # doctest: +SKIP
     ('stopped', None)
@@ -84,18 +98,26 @@ class PipelineRun:
         *,
         on_progress: Callable[[Progress], None] | None,
         stop: threading.Event,
+        questions: Mapping[str, Callable[..., Any]],
     ) -> None:
+        self._questions = questions
+        self._plan = plan
         self._name = plan.name
+        self._started = time.time()
+        self._state_dir = settings.state.dir
+        self._metrics_at = settings.metrics
         self._on_progress = on_progress
         self._stop = stop
         self._execution = Execution(plan, settings, options, stop=stop)
+        self._usage = UsageWatch(self._execution.spark_usage)
         self._lock = threading.Lock()
         self._opened = threading.Event()
         # Waited for instead of the thread: an interrupted `join` takes a thread at work for one that is over.
         self._over = threading.Event()
         self._recent: deque[Progress] = deque(maxlen=RECENT_EPOCHS)
         self._tally: Tally | None = None
-        self._spark_ready = False
+        self._uses_spark = settings.run.engine == "spark"
+        self._engine_ready = False
         self._job_id = ""
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
@@ -105,7 +127,7 @@ class PipelineRun:
     # ------------------------------------------------------------------------------- the background
 
     def _start(self) -> None:
-        """Begin, and return when the state is taken up; what is refused by then is raised here."""
+        """Start the thread, and return when the state is resumed; errors until then are raised here."""
         _ACTIVE.add(self)
         self._thread.start()
         try:
@@ -118,7 +140,17 @@ class PipelineRun:
 
     def _run(self) -> None:
         try:
-            with self._execution as execution:
+            with (
+                self._execution as execution,
+                ControlSocket(
+                    self._describe,
+                    self._stop.set,
+                    self._measure,
+                    self._execution.rescaling.request,
+                    questions={"tap": self._tap, **self._questions},
+                ),
+                self._metrics_server(),
+            ):
                 job_id = execution.open()
                 with self._lock:
                     self._job_id, self._tally = job_id, execution.tally
@@ -130,12 +162,25 @@ class PipelineRun:
             with self._lock:
                 self._failure = error
         finally:
+            self._usage.close()
             self._over.set()
             self._opened.set()
+            self._execution.rescaling.close()
+
+    def _metrics_server(self) -> AbstractContextManager[object]:
+        port, host = self._metrics_at.port, self._metrics_at.host
+        if port is None:
+            return nullcontext()
+        server = MetricsServer(
+            host, port, snapshot=lambda: self._measure(history=False), state=lambda: self.status.state
+        )
+        _log.info("metrics are served at http://%s/metrics", server.address)
+        self._usage.latest()  # from now on it looks, so that the first scrape finds something
+        return server
 
     def _note_start(self) -> None:
         with self._lock:
-            self._spark_ready = True
+            self._engine_ready = True
 
     def _add(self, report: EpochReport) -> bool:
         with self._lock:
@@ -147,6 +192,35 @@ class PipelineRun:
         if self._on_progress is not None:
             self._on_progress(progress)
         return is_over
+
+    def _tap(self, operator: str, target: str | None, where: str, after: int) -> list[dict[str, Any]]:
+        """Rows that an operator sends on, for whoever asks through the socket."""
+        return look_at_rows(
+            self._execution.taps, self._plan, operator, target=target, where=where, after=after
+        )
+
+    def _describe(self) -> dict[str, Any]:
+        """What the run answers through its socket."""
+        status, last = self.status, self.last_progress
+        progress = None if last is None else dataclasses.asdict(last)
+        return {
+            "name": self.name,
+            "job": self.id,
+            "pid": os.getpid(),
+            "started": self._started,
+            "state": status.state,
+            "message": status.message,
+            "state_dir": self._state_dir,
+            "parallelism": self.parallelism,
+            "progress": progress,
+            "metrics": {node: dict(values) for node, values in self.metrics.items()},
+            "lag": self._lag(),
+        }
+
+    def _lag(self) -> dict[str, float]:
+        """What is left unread, by its unit."""
+        with self._lock:
+            return {} if self._tally is None else self._tally.measured.lag()
 
     # ------------------------------------------------------------------------------- for its user
 
@@ -172,7 +246,7 @@ class PipelineRun:
         is_active = self.is_active
         with self._lock:
             result, failure = self._result, self._failure
-            last, spark_ready = (self._recent[-1] if self._recent else None), self._spark_ready
+            last, engine_ready = (self._recent[-1] if self._recent else None), self._engine_ready
         if not is_active and failure is not None:
             return RunStatus("failed", str(failure) or type(failure).__name__)
         if not is_active and result is not None:
@@ -180,12 +254,17 @@ class PipelineRun:
         if self._stop.is_set():
             return RunStatus("stopping", "the epoch at work is finished and committed")
         if waits := self.waiting_for:
-            return RunStatus("running" if spark_ready else "starting", str(waits[0]))
+            return RunStatus("running" if engine_ready else "starting", str(waits[0]))
         if last is not None:
             return RunStatus("running", _progress_line(last))
-        if spark_ready:
+        if engine_ready:
             return RunStatus("running", "the first epoch has not been committed")
-        return RunStatus("starting", "Spark is being started")
+        return RunStatus("starting", f"{'Spark' if self._uses_spark else 'it'} is being started")
+
+    @property
+    def parallelism(self) -> int:
+        """How many subtasks an operator has, in the next epoch."""
+        return self._execution.rescaling.parallelism
 
     @property
     def waiting_for(self) -> Sequence[Wait]:
@@ -206,9 +285,34 @@ class PipelineRun:
 
     @property
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
-        """The counters of every source and operator by their ids, summed over the epochs of this run."""
+        """The counters of every source and operator by their ids, summed over the epochs of this run.
+
+        Besides what an operator counts itself: `rows_in`, `rows_out`, `bytes_in`, `bytes_out`, the `seconds`
+        that it worked, of a state `state_rows` and `state_bytes`, of a sink `commits` and `commit_seconds`.
+        """
         with self._lock:
-            return {} if self._tally is None else self._tally.metrics()
+            return {} if self._tally is None else self._tally.measured.operators()
+
+    def metrics_snapshot(self) -> dict[str, Any]:
+        """Everything that the run measures of itself, with the last ten minutes, as plain data.
+
+        Returns:
+            The totals of the run, of every operator and subtask, and how they grew: docs/how-to/monitor.md
+            explains it. Empty until the state is resumed.
+        """
+        return self._measure()
+
+    def _measure(self, history: bool = True) -> dict[str, Any]:
+        with self._lock:
+            tally = self._tally
+        if tally is None:
+            return {}
+        return {
+            "state": self.status.state,
+            "waiting_servers": len(self.waiting_for),
+            **self._usage.latest(),
+            **tally.measured.snapshot(history=history),
+        }
 
     @property
     def result(self) -> RunResult | None:
@@ -236,11 +340,7 @@ class PipelineRun:
             HeadraceError: what made the run fail, as `exception()` returns it.
             UserError: `timeout` is not a number.
         """
-        if timeout is not None and not isinstance(timeout, int | float):
-            raise UserError(
-                f"`timeout` takes seconds, got {type(timeout).__name__} {timeout!r}",
-                hint="such as `await_termination(60)`",
-            )
+        _check_timeout(timeout, example="await_termination(60)")
         if not self._over.wait(timeout):
             return None
         if self._failure is not None:
@@ -248,8 +348,38 @@ class PipelineRun:
             raise self._failure
         return self._result
 
+    def rescale(self, parallelism: int, *, timeout: float | None = None) -> bool:
+        """Go on with another number of subtasks, between two epochs and without a restart.
+
+        No row is lost or processed twice: each new subtask takes over the state of its keys. Of several
+        requests at once the last one counts.
+
+        Args:
+            parallelism: how many subtasks an operator has from then on.
+            timeout: how many seconds to wait until it is in effect; 0 not to wait, None for no limit.
+
+        Returns:
+            Whether it is in effect. It is not yet after `timeout` seconds, and never if the run was over
+            before.
+
+        Raises:
+            UserError: `parallelism` is not a whole number greater than zero, or `timeout` no number.
+
+        >>> import headrace as hr
+        >>> pipeline = hr.Pipeline("clicks")
+        >>> pipeline.source("impulse", event_rate=10).sink("blackhole")
+        Stream(impulse_1: counter BIGINT, subtask_index BIGINT)
+        >>> run = pipeline.start(parallelism=2)  # doctest: +SKIP
+        >>> run.rescale(4)  # doctest: +SKIP
+        True
+        """
+        _check_timeout(timeout, example="rescale(4, timeout=60)")
+        self._execution.rescaling.request(parallelism)
+        waits = threading.current_thread() is not self._thread
+        return self._execution.rescaling.wait(parallelism, timeout if waits else 0.0)
+
     def stop(self, *, wait: bool = True) -> None:
-        """Finish the epoch at work, commit it and stop.
+        """Finish and commit the current epoch, then stop.
 
         A run that fails meanwhile raises nothing here: `exception()` says why.
 
@@ -271,7 +401,7 @@ class PipelineRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the run; a failure of the run that nobody has seen is raised here."""
+        """Stop the run; a failure that was not raised before is raised here."""
         self.stop()
         if error is None and self._failure is not None and not self._failure_was_raised:
             self._failure_was_raised = True
@@ -298,14 +428,15 @@ def start_job(
     on_step: Step | None = None,
     stop: threading.Event | None = None,
     refresh: Callable[[], Plan | None] | None = None,
+    questions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
 ) -> PipelineRun:
-    """Start to run a plan on Spark, and return its handle as soon as its state is taken up.
+    """Start a plan, and return its handle as soon as its state is resumed.
 
     What is wrong with the plan, the settings or the state directory is raised here; what fails later is
     raised by `await_termination`. The run ends when its sources end, a limit is reached, the handle stops it
     or `stop` is set. `on_progress` is called in the thread of the run. `refresh` is asked before each epoch
     for a plan of the same shape whose operators have changed. Without a state directory the state lives in a
-    temporary one for as long as the run.
+    temporary one for as long as the run. `questions` are what its control socket answers besides its own.
     """
     check_start_allowed()
     options = JobOptions(
@@ -316,7 +447,14 @@ def start_job(
         on_step=on_step,
         refresh=refresh,
     )
-    run = PipelineRun(plan, settings, options, on_progress=on_progress, stop=stop or threading.Event())
+    run = PipelineRun(
+        plan,
+        settings,
+        options,
+        on_progress=on_progress,
+        stop=stop or threading.Event(),
+        questions=questions,
+    )
     run._start()  # noqa: SLF001 - a handle is started once, by the function that makes it
     return run
 
@@ -325,7 +463,7 @@ _ACTIVE: weakref.WeakSet[PipelineRun] = weakref.WeakSet()
 
 
 def _stop_all() -> None:
-    """The process ends: let epochs at work be committed before Spark goes away."""
+    """At the end of the process: commit the current epochs before Spark ends."""
     active = [run for run in list(_ACTIVE) if run.is_active]
     for run in active:
         run.stop(wait=False)
@@ -334,6 +472,15 @@ def _stop_all() -> None:
 
 
 atexit.register(_stop_all)  # after the one of Spark's module, so it is called before it
+
+
+def _check_timeout(timeout: object, *, example: str) -> None:
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise UserError(
+            f"`timeout` takes seconds, got {type(timeout).__name__} {timeout!r}",
+            hint=f"such as `{example}`",
+            where=call_site(),
+        )
 
 
 def _outcome(result: RunResult) -> Literal["finished", "stopped"]:

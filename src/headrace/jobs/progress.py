@@ -1,9 +1,9 @@
-"""What a run tells while it goes on, and what it has done in the end."""
+"""The progress of a run after each epoch, and its result."""
 
 from __future__ import annotations
 
 import time as clock
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,7 +15,9 @@ from headrace.connectors.columns import source_schema
 from headrace.connectors.memory import MemorySink, take_collected
 from headrace.engine.chain import load_operator
 from headrace.engine.reports import EpochReport
-from headrace.model.operator import DEAD_LETTER, DEAD_LETTERS
+from headrace.engine.stages import StagePlan
+from headrace.jobs.metrics import RunMetrics
+from headrace.model.operator import BAD_ROWS_OF, DEAD_LETTER, DEAD_LETTERS
 from headrace.model.plan import Edge, Plan
 
 Reason = Literal["finished", "available_now", "max_epochs", "stopped", "immediate"]
@@ -40,6 +42,7 @@ class Progress:
         bytes_written: what this checkpoint wrote.
         seconds: how long the epoch took.
         late_rows: rows that came too late in this run.
+        parallelism: how many subtasks an operator had.
         errors: problems of this epoch that did not stop the run.
 
     >>> import headrace as hr, tempfile
@@ -67,7 +70,14 @@ class Progress:
     late_rows: int
     late_by: Mapping[str, int] = field(default_factory=dict)
     """The late rows of each operator that had any."""
+    bad_by: Mapping[str, int] = field(default_factory=dict)
+    """The records that sources could not read in this run, by the kind of error."""
+    unreadable: tuple[str, ...] = ()
+    """The sources of which no record could be read in this run, although there were some."""
+    warnings: tuple[str, ...] = ()
+    """What is probably wrong with the input, in the first epoch that shows it."""
     errors: tuple[str, ...] = ()
+    parallelism: int = 0
 
     def __repr__(self) -> str:
         return (
@@ -126,6 +136,8 @@ class RunResult:
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What is probably wrong with the input, such as event times in 1970."""
 
     def __repr__(self) -> str:
         collected = ", ".join(f"{name}: {table.num_rows} rows" for name, table in self.rows.items())
@@ -145,14 +157,43 @@ class RunResult:
         """The late rows of each operator that had any."""
         return late_by(self.metrics)
 
+    @property
+    def bad_by(self) -> Mapping[str, int]:
+        """The records that sources could not read, by the kind of error."""
+        return bad_by(self.metrics)
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """The sources of which no record could be read, although there were some."""
+        return unreadable(self.metrics)
+
 
 def late_by(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
     """The late rows of each operator that had any, by the counters of all operators."""
     return {node: int(values["late_rows"]) for node, values in metrics.items() if values.get("late_rows")}
 
 
+def bad_by(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
+    """The records that could not be read, by the kind of error, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for values in metrics.values():
+        for name, value in values.items():
+            if name.startswith(BAD_ROWS_OF):
+                counts[name.removeprefix(BAD_ROWS_OF)] += int(value)
+    return dict(counts.most_common())
+
+
+def unreadable(metrics: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    """The sources of which no record could be read, although there were some."""
+    return tuple(
+        node
+        for node, values in metrics.items()
+        if not values.get("rows_out") and any(name.startswith(BAD_ROWS_OF) for name in values)
+    )
+
+
 def collected_rows(plan: Plan, job_id: str) -> dict[str, pa.Table]:
-    """What the memory sinks of a plan have committed in this process and nobody has been given yet."""
+    """The rows that the memory sinks of a plan have committed in this process and not yet returned."""
     rows = take_collected(job_id)
     for node in plan.nodes:
         sink = load_operator(node) if node.role == "sink" else None
@@ -164,7 +205,7 @@ def collected_rows(plan: Plan, job_id: str) -> dict[str, pa.Table]:
 
 
 def _written_columns(plan: Plan, edge: Edge) -> pa.Schema | None:
-    """The columns of the rows on an edge, if an operator on the way says which they are."""
+    """The columns of the rows on an edge, if an upstream operator declares them."""
     if edge.output:
         return DEAD_LETTERS if edge.output == DEAD_LETTER else None
     node = plan.by_id[edge.source]
@@ -176,11 +217,21 @@ def _written_columns(plan: Plan, edge: Edge) -> pa.Schema | None:
     return output if isinstance(output, pa.Schema) else None
 
 
-class Tally:
-    """Adds up the epochs of one run and says when a limit is reached."""
+def _noted(report: EpochReport, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Probable problems of the input, by topic."""
+    kinds = ", ".join(bad_by(metrics))
+    return dict(report.warnings) | {
+        f"bad records of {node}": f"no record of `{node}` could be read so far ({kinds})"
+        for node in unreadable(metrics)
+    }
 
-    def __init__(self, job_id: str, *, first_epoch: int, max_epochs: int | None) -> None:
+
+class Tally:
+    """Adds up the epochs of one run and detects when a limit is reached."""
+
+    def __init__(self, job_id: str, stages: StagePlan, *, first_epoch: int, max_epochs: int | None) -> None:
         self.job_id = job_id
+        self.measured = RunMetrics(stages, job_id=job_id)
         self._first = first_epoch
         self._max_epochs = max_epochs
         self._began = clock.monotonic()
@@ -192,8 +243,8 @@ class Tally:
         self._late = 0
         self._last: EpochReport | None = None
         self._reason: Reason | None = None
-        self._metrics: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self._errors: list[str] = []
+        self._warnings: dict[str, str] = {}
 
     def add(self, report: EpochReport) -> Progress:
         """Take the report of an epoch."""
@@ -205,11 +256,13 @@ class Tally:
         self._busy += seconds
         self._in += report.rows_in
         self._out += report.rows_out
-        for node, values in report.metrics.items():
-            for name, value in values.items():
-                self._metrics[node][name] += value
+        self.measured.add(report)
         self._late += int(sum(values.get("late_rows", 0) for values in report.metrics.values()))
         self._errors.extend(report.errors[: max(0, 100 - len(self._errors))])
+        metrics = self.metrics()
+        noted = _noted(report, metrics)
+        new = {key: text for key, text in noted.items() if key not in self._warnings}
+        self._warnings |= new
         self._last = report
         self._reason = self._reason or self._reason_to_end(report)
         return Progress(
@@ -225,8 +278,12 @@ class Tally:
             bytes_written=report.bytes_written,
             seconds=seconds,
             late_rows=self._late,
-            late_by=late_by(self._metrics),
+            late_by=late_by(metrics),
+            bad_by=bad_by(metrics),
+            unreadable=unreadable(metrics),
+            warnings=tuple(new.values()),
             errors=report.errors,
+            parallelism=report.parallelism,
         )
 
     @property
@@ -245,7 +302,7 @@ class Tally:
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """The counters of every source and operator, summed over the epochs so far."""
-        return {node: dict(values) for node, values in self._metrics.items()}
+        return self.measured.counters()
 
     def result(
         self,
@@ -277,4 +334,5 @@ class Tally:
             rows=rows,
             metrics=self.metrics(),
             errors=tuple(self._errors),
+            warnings=tuple(self._warnings.values()),
         )

@@ -41,4 +41,4 @@ def _awaited(start: Callable[Parameters, PipelineRun]) -> Callable[Parameters, R
 
 
 run_job = _awaited(start_job)
-"""Run a plan on Spark until its sources end, a limit is reached or `stop` is set: see `start_job`."""
+"""Run a plan until its sources end, a limit is reached or `stop` is set: see `start_job`."""

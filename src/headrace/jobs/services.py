@@ -1,4 +1,4 @@
-"""The outside systems of a pipeline: asked before the first epoch, and watched while one does not end."""
+"""Checks the external systems of a pipeline before the first epoch, and during long epochs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from headrace.base.errors import ExternalError, HeadraceError
 from headrace.base.retry import Backoff, is_retryable, with_retry
 from headrace.base.waits import Wait, Waits
 from headrace.connectors.base import Connector
 from headrace.engine.chain import load_operator, wrap_failure
-from headrace.engine.context import EpochContext
+from headrace.engine.commits import CommitTask
+from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import Envelope
-from headrace.engine.exchange import Exchange
+from headrace.engine.exchange import Exchange, ResidentExchange
+from headrace.engine.resident import Extension
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import SplitTask
+from headrace.model.ahead import Positions
+from headrace.model.operator import Offset
 from headrace.model.plan import Plan
 from headrace.operators.lookup_join import LookupJoin
 
-_log = logging.getLogger("headrace")
+T = TypeVar("T")
+
+_log = logging.getLogger("headrace.run")
 
 SLOW_SECONDS = 15.0
 """How long a system that has not refused may take to answer before the run goes on without its answer."""
@@ -53,7 +59,7 @@ def connectors_of(plan: Plan) -> dict[str, Connector]:
 def check_services(
     connectors: Mapping[str, Connector], *, timeout: float, waits: Waits, skip: Collection[str] = ()
 ) -> None:
-    """Ask every outside system at once whether it answers and takes the login; raise what is wrong.
+    """Check in parallel that every external system answers and accepts the login; raise the first error.
 
     One that does not answer yet is asked again for `timeout` seconds, which is told. Returns early when the
     run is told to stop, and when one takes longer than that for its answer without an error.
@@ -86,7 +92,7 @@ def check_services(
 
 
 class _Question:
-    """Whether one system answers, asked in a thread: a client may be stuck in a connection."""
+    """Checks one system in a separate thread, because a client may hang in a connection."""
 
     def __init__(self, node: str, connector: Connector) -> None:
         self.name = connector.display()
@@ -134,7 +140,7 @@ def _failure(error: Exception, node: str) -> HeadraceError:
 
 
 def _raise_failures(failures: Sequence[HeadraceError]) -> None:
-    """Raise the first, with what is wrong with the others."""
+    """Raise the first failure, with the messages of the others."""
     if not failures:
         return
     # What has to be changed comes before what may only have to be waited for.
@@ -145,15 +151,25 @@ def _raise_failures(failures: Sequence[HeadraceError]) -> None:
 
 
 class ServiceWatch:
-    """Tells what a run waits for while it goes on, from a thread of its own.
+    """Logs what a run waits for, from a separate thread.
 
     Clients on the driver note their waits themselves. Those in tasks run in other processes: when the tasks
     of an epoch take long, the systems they use are asked from here, and a run that is told to stop while one
-    of them is away does not wait for its tasks.
+    of them is away does not wait for its tasks. Nor does it wait for longer than the `graces` of operators,
+    which are seconds by what they are called.
     """
 
-    def __init__(self, connectors: Mapping[str, Connector], waits: Waits) -> None:
+    def __init__(
+        self, connectors: Mapping[str, Connector], waits: Waits, *, graces: Mapping[str, float] | None = None
+    ) -> None:
+        self._graces = dict(graces or {})
+        self._stopping_since: float | None = None
+        self._is_last = False
+        self.cut_off = ""
+        """Which operators had not ended within their grace when the tasks were cancelled."""
         self._connectors = [connector for connector in connectors.values() if connector.asked_in_tasks]
+        self._committing = [connector for connector in connectors.values() if connector.asked_in_commits]
+        self._asked_now: Sequence[Connector] = ()
         self._waits = waits
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -179,11 +195,18 @@ class ServiceWatch:
         self._closed.set()
 
     @contextmanager
-    def tasks(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Watch tasks for as long as the block lasts; `cancel` ends them."""
+    def tasks(
+        self, cancel: Callable[[], None], *, is_last: bool = False, commits: bool = False
+    ) -> Iterator[None]:
+        """Watch tasks for as long as the block lasts; `cancel` ends them.
+
+        Those of the last epoch, in which operators are told that the run stops, keep to their graces alone.
+        Those of a commit use other systems, and no grace ends them.
+        """
         with self._lock:
             self._began, self._cancel, self._asked = time.monotonic(), cancel, 0.0
-            self.cancelled_for = None
+            self.cancelled_for, self.cut_off, self._is_last = None, "", is_last or commits
+            self._asked_now = self._committing if commits else self._connectors
         try:
             yield
             with self._lock:
@@ -205,18 +228,26 @@ class ServiceWatch:
                 return
             now, stopping = time.monotonic(), self._waits.is_stopping
             waits = [wait for wait in self._waits.current if wait.name in self._missing]
-            cancel = self._cancel if stopping and waits else None
+            cancel = self._cancel if stopping and (waits or self._are_overdue(now)) else None
             if cancel is not None:
-                self._cancel, self.cancelled_for = None, waits[0]
+                self._cancel, self.cancelled_for = None, waits[0] if waits else None
+                self.cut_off = "" if waits else ", ".join(f"`{name}`" for name in self._graces)
             every = _ASK_MISSING_EVERY if self._missing or stopping else _ASK_EVERY
             is_due = stopping or now - self._began > _LONG_EPOCH
             if is_due and now - self._asked > every:
                 self._asked = now
-                for connector in self._connectors:
+                for connector in self._asked_now:
                     self._ask(connector)
         if cancel is not None:
             with suppress(Exception):  # the tasks may have ended meanwhile
                 cancel()
+
+    def _are_overdue(self, now: float) -> bool:
+        """Whether the run was stopped longer ago than the longest grace of an operator."""
+        if self._stopping_since is None:
+            self._stopping_since = now
+        grace = max(self._graces.values(), default=None)
+        return grace is not None and not self._is_last and now - self._stopping_since > grace
 
     def _ask(self, connector: Connector) -> None:
         name = connector.display()
@@ -246,6 +277,12 @@ class ServiceWatch:
         threading.Thread(target=ask, name="headrace-reach", daemon=True).start()
 
 
+class _CutOffError(ExternalError):
+    """Operators were cut off because the run stops; nothing is retried."""
+
+    retry = False
+
+
 class WatchedExchange:
     """An exchange whose tasks are watched."""
 
@@ -259,10 +296,20 @@ class WatchedExchange:
 
     def run(self, tasks: Sequence[SplitTask], context: EpochContext) -> list[Envelope]:
         """Run one epoch and return its control records."""
+        return self._watched(lambda: self._exchange.run(tasks, context), is_last=context.stopping is not None)
+
+    def _watched(self, work: Callable[[], T], *, is_last: bool = False) -> T:
         try:
-            with self._watch.tasks(self._exchange.cancel):
-                return self._exchange.run(tasks, context)
+            with self._watch.tasks(self._exchange.cancel, is_last=is_last):
+                return work()
         except ExternalError as error:
+            if self._watch.cut_off:
+                raise _CutOffError(
+                    f"stopped in the middle of an epoch: {self._watch.cut_off} did not finish it in time, as "
+                    "when a process takes an event and never asks for the next",
+                    hint="the epoch at work is not committed: the next run begins with it. A process has its "
+                    "`finish_grace_secs` for a stop, and `health_check_timeout` ends one that hangs",
+                ) from error
             if self._watch.cancelled_for is None:
                 raise
             raise ExternalError(
@@ -270,10 +317,59 @@ class WatchedExchange:
                 hint="the epoch at work is not committed: the next run begins with it",
             ) from error
 
+    def commit(self, tasks: Sequence[CommitTask], job: JobContext) -> list[Envelope]:
+        """Let tasks publish their shares of an epoch."""
+        try:
+            with self._watch.tasks(self._exchange.cancel, commits=True):
+                return self._exchange.commit(tasks, job)
+        except ExternalError as error:
+            if self._watch.cancelled_for is None:
+                raise
+            raise ExternalError(
+                f"stopped while {self._watch.cancelled_for}",
+                hint="the epoch is saved: the next run commits it first",
+            ) from error
+
     def check(self) -> None:
         """Raise a WorkerError if no further epoch can run."""
         self._exchange.check()
 
     def cancel(self) -> None:
-        """End the tasks at work."""
+        """Cancel the running tasks."""
         self._exchange.cancel()
+
+
+class WatchedResidentExchange(WatchedExchange):
+    """The same for one whose task stays: while it ends an epoch, it is watched too.
+
+    Its commits are not: they run on the driver, where clients note their waits themselves.
+    """
+
+    def __init__(self, exchange: ResidentExchange, watch: ServiceWatch) -> None:
+        super().__init__(exchange, watch)
+        self._resident = exchange
+
+    def commit(self, tasks: Sequence[CommitTask], job: JobContext) -> list[Envelope]:
+        """Publish the shares of an epoch."""
+        return self._resident.commit(tasks, job)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the task handles inputs that belong to no epoch yet."""
+        return self._resident.is_ahead
+
+    def go_on(self, epoch: int, offsets: Mapping[str, Offset]) -> None:
+        """Begin an epoch, from the offsets at which the sealed one before it ended."""
+        self._resident.go_on(epoch, offsets)
+
+    def look(self) -> Positions | None:
+        """How far the epoch has come, if it should end now."""
+        return self._watched(self._resident.look)
+
+    def extend(self, extensions: Mapping[str, Extension]) -> bool:
+        """Read sources further; False, and nothing is, while the task is behind or the epoch should end."""
+        return self._resident.extend(extensions)
+
+    def end_soon(self) -> None:
+        """End the epoch at the next look, though it is not due."""
+        self._resident.end_soon()

@@ -16,20 +16,42 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import PydanticKnownError
 
 from headrace.base.errors import ConfigurationError, suggest
+from headrace.base.execution import EngineName, ExecutionMode
+from headrace.base.option_errors import describe_problem, suggest_value
 from headrace.base.options import Duration, Options
+from headrace.engine.autoscale import AutoParallelism
 
 FILE = "headrace.toml"
 PREFIX = "HEADRACE__"
 
+LOG_AREAS = ("engine", "kafka", "nats", "postgres", "run", "single_file", "spark", "state")
+"""What has a level of its own: the loggers below `headrace`."""
+LogLevel = Literal["debug", "info", "warning", "error"]
+
 
 def _positive(value: timedelta) -> timedelta:
     if value <= timedelta(0):
-        raise ValueError("should be greater than zero")
+        raise ValueError("it must be greater than zero")
+    return value
+
+
+def _check_memory(value: str) -> str:
+    if not re.fullmatch(r"\d+[kmgt]b?", value, re.IGNORECASE):
+        raise ValueError("write a size such as `4g` or `512m`")
     return value
 
 
@@ -47,8 +69,22 @@ def _read_conf(value: Any) -> Any:
     return value
 
 
+def _read_levels(value: Any) -> Any:
+    """Read `info,kafka=debug`; the level without an area is under an empty name."""
+    if isinstance(value, str):
+        parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+        value = {name if equals else "": level if equals else name for name, equals, level in parts}
+    if isinstance(value, Mapping):
+        for area in value:
+            if area not in ("", *LOG_AREAS):
+                raise ValueError(
+                    f"there is no area `{area}`; {suggest(area, LOG_AREAS, listing='there are')}"
+                )
+    return value
+
+
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """TOML reads `spark.ui.port = 1` as tables in tables; Spark wants one name and a text."""
+    """Flatten nested tables: TOML reads `spark.ui.port = 1` as tables in tables."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -56,11 +92,31 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class RunSettings(Options):
-    """`[run]`: how much an epoch takes and how long a run goes on."""
+_POSITIVE_INT: TypeAdapter[int] = TypeAdapter(PositiveInt)
 
-    parallelism: PositiveInt | None = Field(
-        None, description="Subtasks of every operator; as many as the master has cores when not set."
+
+def _read_parallelism(value: Any) -> int | AutoParallelism | None:
+    if value is None or isinstance(value, AutoParallelism):
+        return value
+    if isinstance(value, str) and value.strip().startswith("auto"):
+        bounds = AutoParallelism.parse(value)
+        if bounds is None:
+            raise ValueError("write the fewest and the most subtasks, as in `auto:2-64`")
+        return bounds
+    try:
+        return _POSITIVE_INT.validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise PydanticKnownError(problem["type"], problem.get("ctx")) from None  # type: ignore[arg-type]
+
+
+class RunSettings(Options):
+    """`[run]`: the size of epochs and the end of a run."""
+
+    parallelism: Annotated[int | AutoParallelism | None, PlainValidator(_read_parallelism)] = Field(
+        None,
+        description="Subtasks of every operator, or `auto:2-64` to follow the load within bounds; as many as "
+        "the master has cores when not set, one with the engine `local`.",
     )
     epoch_target: Annotated[Duration, AfterValidator(_positive)] = Field(
         timedelta(milliseconds=500), description="How long an epoch should take; its size adapts to it."
@@ -73,6 +129,17 @@ class RunSettings(Options):
     )
     restarts: int = Field(
         3, ge=0, description="How often a failed epoch is tried again when something outside failed."
+    )
+    execution: ExecutionMode = Field(
+        "auto",
+        description="`resident`: a task that stays handles the messages of a dataflow as they come; "
+        "`epochs`: each epoch is a job; `auto`: what the document says, else `resident` if its units are "
+        "operators, processes and sinks in one runtime and tasks run on this machine.",
+    )
+    engine: EngineName = Field(
+        "spark",
+        description="Where tasks run: on `spark`, or `local`, one after the other in the process of the run, "
+        "without Spark and Java.",
     )
     start_timeout: Duration = Field(
         timedelta(seconds=5),
@@ -95,17 +162,44 @@ class StateSettings(Options):
 class SparkSettings(Options):
     """`[spark]`: the Spark that runs it."""
 
-    master: str = Field("local[*]", min_length=1, description="`local[*]`, or the URL of a cluster.")
-    memory: str = Field("2g", pattern=r"^\d+[kmgtKMGT]b?$", description="Memory of the driver.")
+    master: str = Field(
+        "local[*]", min_length=1, description="`local[*]`, the URL of a cluster, or `sc://host:15002`."
+    )
+    memory: Annotated[str, AfterValidator(_check_memory)] = Field("2g", description="Memory of the driver.")
     conf: Annotated[Mapping[str, str], BeforeValidator(_read_conf)] = Field(
         default_factory=dict, description="Any other setting of Spark, by its own name."
     )
 
 
 class LogSettings(Options):
-    """`[log]`: where Spark's own log goes."""
+    """`[log]`: where logs go, and what `headrace run` writes to them."""
 
     dir: str | None = Field(None, description="A folder for log files; the run's own directory when not set.")
+    format: Literal["text", "json"] = Field(
+        "text",
+        description="Of what `headrace run` writes to stderr; `json` also goes to a file in `dir`, if set.",
+    )
+    level: Annotated[Mapping[str, LogLevel], BeforeValidator(_read_levels)] = Field(
+        default_factory=dict,
+        description="What is logged: `debug`, `info`, `warning` or `error`, and by area, such as "
+        f"`info,kafka=debug`. The areas are {', '.join(LOG_AREAS)}.",
+    )
+
+
+class MetricsSettings(Options):
+    """`[metrics]`: what the run measures, for Prometheus."""
+
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Serve `/metrics`, `/healthz` and `/readyz` at this port; 0 takes one that is free.",
+    )
+    host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="The address to serve them at; `0.0.0.0` for all, as nobody has to log in.",
+    )
 
 
 class Settings(Options):
@@ -115,10 +209,17 @@ class Settings(Options):
     state: StateSettings = Field(default_factory=StateSettings)
     spark: SparkSettings = Field(default_factory=SparkSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
 
 
 SECTIONS: Mapping[str, type[Options]] = MappingProxyType(
-    {"run": RunSettings, "state": StateSettings, "spark": SparkSettings, "log": LogSettings}
+    {
+        "run": RunSettings,
+        "state": StateSettings,
+        "spark": SparkSettings,
+        "log": LogSettings,
+        "metrics": MetricsSettings,
+    }
 )
 
 
@@ -147,7 +248,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Settings:
-    """Read the settings of a run; every problem is in one ConfigurationError that says where it came from.
+    """Read the settings of a run; one ConfigurationError lists every problem and its origin.
 
     `flags` is {section: {key: value}}, None meaning not given; they were written at `flags_at`, a line of a
     program, and by default on the command line. `config` is the TOML file; without it
@@ -166,17 +267,36 @@ def load_settings(
         if setting.section == "spark" and setting.key == "conf":
             setting = _merge_conf(values["spark"].get("conf"), setting)  # noqa: PLW2901
         values[setting.section][setting.key] = setting
+    sections = _validated(values, problems)
+    settings = None if problems else Settings.model_validate(sections)
+    if settings is not None and settings.run.engine == "local":
+        problems.extend(_unread(flags, flags_at, values["run"]["engine"]))
+    if settings is None or problems:
+        raise _report(problems)
+    return settings
+
+
+def check_values(flags: Mapping[str, Mapping[str, Any]], *, flags_at: str | None) -> None:
+    """Refuse values, {section: {key: value}}, that are wrong whatever other settings say; None is unset."""
+    problems: list[_Problem] = []
+    values: dict[str, dict[str, _Setting]] = {section: {} for section in SECTIONS}
+    for setting in _from_flags(flags, flags_at):
+        values[setting.section][setting.key] = setting
+    _validated(values, problems)
+    if problems:
+        raise _report(problems)
+
+
+def _validated(values: Mapping[str, Mapping[str, _Setting]], problems: list[_Problem]) -> dict[str, Options]:
     sections: dict[str, Options] = {}
     for section, model in SECTIONS.items():
         try:
             sections[section] = model.model_validate(
-                {k: setting.value for k, setting in values[section].items()}
+                {key: setting.value for key, setting in values[section].items()}
             )
         except ValidationError as error:
             problems.extend(_invalid(error, values[section]))
-    if problems:
-        raise _report(problems)
-    return Settings.model_validate(sections)
+    return sections
 
 
 def _from_file(config: Path | None, directory: Path, problems: list[_Problem]) -> Iterator[_Setting]:
@@ -224,8 +344,30 @@ def _from_flags(flags: Mapping[str, Mapping[str, Any]], at: str | None) -> Itera
     for section, values in flags.items():
         for key, value in values.items():
             if value is not None:
-                name = f"{section}-dir" if key == "dir" else key.replace("_", "-")
-                yield _Setting(section, key, value, at or f"--{name}")
+                yield _Setting(section, key, value, at or flag_of(section, key))
+
+
+def _unread(
+    flags: Mapping[str, Mapping[str, Any]], flags_at: str | None, engine: _Setting
+) -> Iterator[_Problem]:
+    """The flags for Spark of a run without it. What a file says of Spark is for other runs."""
+    for setting in _from_flags({"spark": flags.get("spark", {})}, flags_at):
+        what = "`spark_conf`" if setting.key == "conf" else f"`{setting.key}`"
+        if flags_at is None:
+            what = flag_of("spark", setting.key)
+        is_flag = engine.where in {flags_at, flag_of("run", "engine")}
+        source = "" if is_flag else f", as {engine.where} says"
+        yield _Problem(
+            f"{what} is for Spark, and the engine of this run is `local`{source}",
+            setting.where,
+            "leave one of them out" if is_flag else "leave it out, or choose the engine `spark`",
+        )
+
+
+def flag_of(section: str, key: str) -> str:
+    """The flag of a setting, if it has one."""
+    name = f"{section}-{key}" if key == "dir" or section in {"log", "metrics"} else key
+    return f"--{name.replace('_', '-')}"
 
 
 def _unknown(setting: _Setting) -> _Problem | None:
@@ -262,8 +404,8 @@ def _merge_conf(lower: _Setting | None, upper: _Setting) -> _Setting:
 def _invalid(error: ValidationError, values: Mapping[str, _Setting]) -> Iterator[_Problem]:
     for item in error.errors():
         setting = values[str(item["loc"][0])]
-        message = item["msg"].removeprefix("Value error, ")
-        yield _Problem(f"[{setting.section}] {setting.key}: {message}, got {setting.value!r}", setting.where)
+        message = describe_problem(item, f"[{setting.section}] {setting.key}")
+        yield _Problem(f"{message}, got {setting.value!r}", setting.where, suggest_value(item))
 
 
 def _report(problems: list[_Problem]) -> ConfigurationError:

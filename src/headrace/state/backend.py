@@ -94,6 +94,9 @@ class ParquetBackend:
         """The files of each retained checkpoint; they do not change, so an epoch reads only the newest."""
         self._generations: dict[int, int] = {}
         """The generation of each checkpoint that this object has written: it need not be looked for."""
+        self._written: dict[int, CheckpointMetadata] = {}
+        self._files: dict[SavedOperator, frozenset[str]] = {}
+        """What this object has written, and the files that it refers to: they need not be read back."""
         self._starts: dict[int, Start] = {}
         """Where each generation started, which does not change."""
 
@@ -104,8 +107,32 @@ class ParquetBackend:
     # ------------------------------------------------------------------------------ reading
 
     def epochs(self) -> list[int]:
-        """Return every epoch that is a checkpoint, oldest first."""
+        """Return every epoch that a run can start from, oldest first."""
         claims = generations(self.storage)
+        epochs = self._saved_epochs(claims)
+        oldest = self._oldest_of(epochs, claims)
+        return [epoch for epoch in epochs if epoch >= oldest]
+
+    def oldest_epoch(self) -> int:
+        """Return the oldest epoch that a run may start from, which grows only.
+
+        A checkpoint says so before its run removes earlier ones. So a run that is suspended in the middle of
+        that removes nothing that another one could have gone back to.
+        """
+        claims = generations(self.storage)
+        return self._oldest_of(self._saved_epochs(claims), claims)
+
+    def _oldest_of(self, epochs: list[int], claims: list[int]) -> int:
+        oldest = max((start.oldest for _, start in self._starts_of(claims) if start is not None), default=1)
+        for epoch in reversed(epochs):
+            try:
+                return max(oldest, self.load_checkpoint_metadata("", epoch).min_epoch)
+            except StateError:
+                continue  # it is damaged: the one before it says nearly as much
+        return oldest
+
+    def _saved_epochs(self, claims: list[int]) -> list[int]:
+        """Return every epoch that is a checkpoint, oldest first, also those that are being removed."""
         listed = [epoch for epoch in self._directories() if self._generation_of(epoch, claims) is not None]
         newest = listed[-1] if listed else 0
         return [*listed, *range(newest + 1, self._last_after(newest, claims) + 1)]
@@ -150,7 +177,7 @@ class ParquetBackend:
         return self._generation_of(epoch, generations(self.storage)) is not None
 
     def _was_checkpoint(self, epoch: int) -> bool:
-        """Whether an epoch is a checkpoint; one that this object has written is not looked for."""
+        """Whether an epoch has a checkpoint; one that this object wrote is not looked up."""
         return epoch in self._generations or self.has_checkpoint(epoch)
 
     def _last_after(self, epoch: int, claims: list[int]) -> int:
@@ -175,7 +202,7 @@ class ParquetBackend:
         return max(written, default=None)
 
     def _starts_of(self, claims: list[int]) -> Iterator[tuple[int, Start | None]]:
-        """Yield where each generation started, the newest first; None if it has not come so far."""
+        """Yield the checkpoint that each generation started from, if it has one yet, the newest first."""
         for number in reversed(claims):
             if number not in self._starts and (start := start_of(self.storage, number)) is not None:
                 self._starts[number] = start
@@ -194,7 +221,7 @@ class ParquetBackend:
         try:
             metadata = self._load(path, CheckpointMetadata.from_json)
         except FileNotFoundError:
-            epochs = self.epochs()
+            epochs = self._saved_epochs(generations(self.storage))
             raise StateError(
                 f"there is no checkpoint of epoch {epoch}",
                 where=self.storage.url,
@@ -274,11 +301,17 @@ class ParquetBackend:
         """Save the state of one operator; may overwrite that of a failed epoch, never of a committed one."""
         if self.storage.exists(_metadata_path(metadata.epoch, metadata.generation)):
             raise self._in_use_error(metadata.epoch)
-        self.storage.write(_operator_path(_saved(metadata)), _dump(metadata.to_json()))
+        self._write_operator(metadata)
+
+    def _write_operator(self, metadata: OperatorCheckpointMetadata) -> None:
+        saved = _saved(metadata)
+        self._files.pop(saved, None)
+        self.storage.write(_operator_path(saved), _dump(metadata.to_json()))
+        self._files[saved] = frozenset(file.file for file in metadata.files())
 
     def rewrite_operator_metadata(self, metadata: OperatorCheckpointMetadata) -> None:
         """Replace the list of an operator's files by an equivalent one; offline compaction only."""
-        self.storage.write(_operator_path(_saved(metadata)), _dump(metadata.to_json()))
+        self._write_operator(metadata)
 
     def write_checkpoint_metadata(self, metadata: CheckpointMetadata) -> None:
         """Commit the epoch: this is the commit point. A second writer of the epoch gets a StateInUseError."""
@@ -287,6 +320,7 @@ class ParquetBackend:
         if not self.storage.create(path, data) and self.storage.read(path) != data:
             raise self._in_use_error(metadata.epoch)
         self._generations[metadata.epoch] = metadata.generation
+        self._written[metadata.epoch] = metadata
 
     def _in_use_error(self, epoch: int) -> StateInUseError:
         return StateInUseError(
@@ -312,6 +346,17 @@ class ParquetBackend:
         except FileNotFoundError:
             return False
         return bool(mark.get("generation", 0) >= metadata.generation)
+
+    def is_past(self, epoch: int, *, writer: int, generation: int) -> bool:
+        """Whether the run of `generation`, or a later one, has committed an epoch that `writer` wrote.
+
+        Or its checkpoint is gone: then that was long ago.
+        """
+        try:
+            mark = self._load(_committed_path(epoch), dict)
+        except FileNotFoundError:
+            return not self.storage.exists(_metadata_path(epoch, writer))
+        return bool(mark.get("generation", 0) >= generation)
 
     # ------------------------------------------------------------------------------ checking
 
@@ -388,7 +433,7 @@ class ParquetBackend:
         self._settled -= set(newer)
         for newer_epoch in newer:
             self._generations.pop(newer_epoch, None)
-        self._needs = {}
+        self._needs, self._written, self._files = {}, {}, {}
 
     def cleanup_checkpoint(self, metadata: CheckpointMetadata, old_min_epoch: int, min_epoch: int) -> None:
         """Remove the checkpoints from `old_min_epoch` to before `min_epoch` and what only they use."""
@@ -397,24 +442,26 @@ class ParquetBackend:
         self._remove(epochs, retained)
 
     def cleanup(
-        self, keep: int, current_epoch: int, *, check: Callable[[], None] = lambda: None
+        self, keep: int, current_epoch: int, *, oldest: int = 1, check: Callable[[], None] = lambda: None
     ) -> list[int]:
         """Keep the last `keep` checkpoints up to `current_epoch`; returns the epochs removed.
 
-        `check` raises if another run has taken over: one that starts from an earlier checkpoint writes epochs
-        of the same numbers. What it writes is not listed yet, and stays.
+        None before `oldest` is kept: those may be half removed. `check` raises if another run has taken over:
+        one that starts from an earlier checkpoint writes epochs of the same numbers. What it writes is not
+        listed yet, and stays.
 
         Only expired epochs are examined, and once in the life of this object all older ones, for files of
         failed attempts and interrupted cleanups.
         """
         directories = self._directories()
         older = [epoch for epoch in directories if epoch <= current_epoch]
-        retained: list[int] = []
-        for epoch in reversed(older):
-            if len(retained) == max(1, keep):
-                break
-            if epoch in self._needs or self._was_checkpoint(epoch):
-                retained.append(epoch)
+        # By name: a listing that is behind leaves out the newest.
+        first = max(oldest, current_epoch - max(1, keep) + 1, min(older, default=current_epoch))
+        retained = [
+            epoch
+            for epoch in range(first, current_epoch + 1)
+            if epoch in self._needs or self._was_checkpoint(epoch)
+        ]
         if not retained:
             return []
         doomed = [epoch for epoch in older if epoch < min(retained) and epoch not in self._settled]
@@ -442,7 +489,10 @@ class ParquetBackend:
         drop_cached(self.storage.url, paths, cache_dir=self._cache_dir)
         for epoch in doomed:
             self._generations.pop(epoch, None)
+            self._written.pop(epoch, None)
             self._settled.add(epoch)
+        referred = {saved for metadata in self._written.values() for saved in metadata.saved_operators()}
+        self._files = {saved: files for saved, files in self._files.items() if saved in referred}
         if is_first:
             evict_cache(self.storage.url, in_use, cache_dir=self._cache_dir)
         return removed
@@ -455,18 +505,21 @@ class ParquetBackend:
         return set().union(*self._needs.values())
 
     def _needed_by(self, epoch: int) -> set[str]:
-        metadata = self.load_checkpoint_metadata("", epoch)
+        metadata = self._written.get(epoch) or self.load_checkpoint_metadata("", epoch)
         paths = {_metadata_path(epoch, metadata.generation), _committed_path(epoch)}
         for saved in metadata.saved_operators():
             paths.add(_operator_path(saved))
-            paths |= {file.file for file in self._referred("", saved).files()}
+            if saved in self._files:
+                paths |= self._files[saved]
+            else:
+                paths |= {file.file for file in self._referred("", saved).files()}
         return paths
 
     def _paths_of(self, epoch: int) -> set[str]:
         """Return the paths that an epoch wrote and refers to."""
         paths = set(self.storage.list(checkpoint_directory(epoch)))
         try:
-            metadata = self.load_checkpoint_metadata("", epoch)
+            metadata = self._written.get(epoch) or self.load_checkpoint_metadata("", epoch)
         except StateError:
             operators = set()
         else:
@@ -475,6 +528,9 @@ class ParquetBackend:
             paths.add(_metadata_path(epoch, metadata.generation))
         operators |= {saved for path in paths if (saved := _saved_in(path, epoch)) is not None}
         for saved in sorted(operators):
+            if saved in self._files:
+                paths |= {_operator_path(saved), *self._files[saved]}
+                continue
             try:
                 operator = self.load_operator_metadata("", saved)
             except StateError:
@@ -502,7 +558,7 @@ def _metadata_name(generation: int) -> str:
 
 
 def is_metadata(path: str) -> bool:
-    """Whether a file of a checkpoint holds metadata: they go last, since they tell what belongs to them."""
+    """Whether a file of a checkpoint is metadata, which is deleted last: it lists the others."""
     return _METADATA.fullmatch(path.rpartition("/")[2]) is not None
 
 
@@ -531,15 +587,15 @@ def _saved_in(path: str, epoch: int) -> SavedOperator | None:
 
 def content_checksum(content: object) -> str:
     """Return the checksum of the content of a JSON file, however it is laid out."""
+    # Keys of mappings are strings: others would be in another order when they are read back.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _dump(content: Mapping[str, Any]) -> bytes:
-    # Through JSON first: tuples and numpy-free numbers then look as they will when read back.
-    plain = json.loads(json.dumps(content))
-    envelope = {"format": FORMAT, "checksum": content_checksum(plain), "metadata": plain}
-    return (json.dumps(envelope, indent=2, ensure_ascii=False) + "\n").encode()
+    # Not indented: that is encoded in Python, ten times as slowly.
+    document = {"format": FORMAT, "checksum": content_checksum(content), "metadata": content}
+    return (json.dumps(document, ensure_ascii=False) + "\n").encode()
 
 
 def _check_job(path: str, expected: str, actual: str) -> None:

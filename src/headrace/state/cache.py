@@ -25,6 +25,11 @@ _UNUSED_SECONDS: Final = 7 * 24 * 3600
 _WRITTEN_SECONDS: Final = 3600
 _GONE_SECONDS: Final = 3600
 """Not at once: a container may share the directory and not see the storage of another container."""
+_SWEEP_SECONDS: Final = 600
+"""How often a process looks for unused directories, which takes a moment where there are thousands."""
+
+_swept: Final[dict[str, float]] = {}
+"""When this process has looked through a directory."""
 
 
 def cache_directory(storage_url: str, cache_dir: str | None = None) -> str:
@@ -90,6 +95,10 @@ def drop_cached(storage_url: str, files: Iterable[str], *, cache_dir: str | None
 
 
 def _sweep(root: str) -> None:
+    now = time.monotonic()
+    if now - _swept.get(root, -_SWEEP_SECONDS) < _SWEEP_SECONDS:
+        return
+    _swept[root] = now
     for name in _names(root):
         directory = os.path.join(root, name)
         link = os.path.join(directory, _STORAGE)

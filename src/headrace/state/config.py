@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import format_duration, nanoseconds, parse_duration
 from headrace.base.errors import PlanError
 
@@ -180,7 +181,7 @@ def timestamp_table_config(
     """
     if schema is None:
         raise PlanError(f"table `{name}` needs a schema", hint="pass schema=pa.schema([...])")
-    if "_timestamp" not in schema.names:
+    if TIMESTAMP not in schema.names:
         raise PlanError(
             f"the schema of the time-keyed table `{name}` has no `_timestamp` column",
             hint='add pa.field("_timestamp", pa.timestamp("ns"))',

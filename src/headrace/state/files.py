@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from headrace.base.columns import KEY_HASH, TIMESTAMP
 from headrace.base.errors import CorruptStateError, IncompatibleStateError
+from headrace.base.intervals import packed_schema, with_types
 from headrace.state.cache import cache_directory, cached_name, make_cache
 from headrace.state.metadata import FORMAT, StateFile, check_format
 from headrace.state.runs import CHUNK, DELETE_KEY, INSERT, OPERATION, RunLayout, Segment
@@ -35,6 +36,8 @@ Migrate = Callable[[str, int, pa.Table], pa.Table]
 _ORDER_KEY: Final = b"headrace.order"
 _FORMAT_KEY: Final = b"headrace.format"
 """Files of format 1 do not have it."""
+_INTERVALS_KEY: Final = b"headrace.intervals"
+"""The schema of a file whose columns hold intervals; Parquet has bytes in their place."""
 _MAX_OPEN: Final = 256
 _MAX_VERIFIED: Final = 16384
 _TRAILER_BYTES: Final = 64 + 8
@@ -105,13 +108,16 @@ def write_run(
     order_name = b"time" if layout.by_time else b"key"
     schema = layout.stored.with_metadata({_ORDER_KEY: order_name})
     own = (KEY_HASH, OPERATION)
-    numbers = [field.name for field in layout.stored if field.name not in own and _is_number(field.type)]
+    packed = packed_schema(schema)
+    if packed != schema:
+        packed = packed.with_metadata({**packed.metadata, _INTERVALS_KEY: schema.serialize().to_pybytes()})
+    numbers = [field.name for field in packed if field.name not in own and _is_number(field.type)]
     sink = _HashingFile(parquet_path)
     try:
         with (
             pq.ParquetWriter(
                 sink,
-                schema,
+                packed,
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=[name for name in schema.names if name not in (*numbers, KEY_HASH)],
@@ -122,7 +128,7 @@ def write_run(
             pa.ipc.new_file(arrow_sink, layout.stored) as arrow,
         ):
             for batch in batches:
-                parquet.write_batch(batch)
+                parquet.write_batch(batch if packed == schema else with_types(batch, packed))
                 arrow.write_batch(batch)
                 segment = Segment(batch, layout)
                 rows += len(segment)
@@ -206,9 +212,14 @@ def read_rows(storage: Storage, file: StateFile) -> pa.Table:
     """Read every row of a state file as stored, verified."""
     content = read_verified(storage, file)
     try:
-        return pq.read_table(pa.BufferReader(content))
+        table = pq.read_table(pa.BufferReader(content))
     except pa.ArrowInvalid as error:
         raise _not_parquet(file, error, where=storage.url) from None
+    own = (table.schema.metadata or {}).get(_INTERVALS_KEY)
+    if own is None:
+        return table
+    schema = pa.ipc.read_schema(pa.py_buffer(own))
+    return pa.Table.from_batches([with_types(batch, schema) for batch in table.to_batches()], schema)
 
 
 class RunFiles:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from headrace.base.errors import CorruptStateError, ReplacedError, StateInUseError
 from headrace.storage.base import Storage
 
-_log = logging.getLogger("headrace")
+_log = logging.getLogger("headrace.state")
 
 FOLDER = "generations"
 _NAME = re.compile(r"generation-(\d+)\.json")
@@ -40,6 +40,8 @@ class Start(NamedTuple):
     epoch: int
     generation: int | None
     """Which run had written it; None if that was not recorded."""
+    oldest: int = 1
+    """The oldest epoch that a run may go back to: earlier checkpoints are being removed, or were."""
 
 
 @dataclass
@@ -70,6 +72,11 @@ class Generation:
             hint="one state directory serves one run of one pipeline; stop the others",
         )
 
+    @property
+    def path(self) -> str:
+        """The file that is this run's claim."""
+        return _path(self.number)
+
     def start_from(self, start: Start) -> None:
         """Record the checkpoint that this run starts from: later ones of earlier generations do not count.
 
@@ -86,6 +93,10 @@ class Generation:
         now = _elapsed()
         if now - self._checked < every:
             return
+        self._check_now()
+        self._checked = now
+
+    def _check_now(self) -> None:
         # By name, not by a listing, which may be behind. The oldest files are removed first, so a run whose
         # own file is gone was replaced long ago.
         if self.storage.exists(_path(self.number + 1)) or not self.storage.exists(_path(self.number)):
@@ -94,7 +105,6 @@ class Generation:
                 f"{_describe(self.storage, newest)} has taken over the state directory `{self.storage.url}`",
                 hint="this run ends and publishes nothing more; the other one goes on",
             )
-        self._checked = now
 
 
 def _elapsed() -> float:
@@ -119,11 +129,13 @@ def last_number(listed: int, exists: Callable[[int], bool]) -> int:
 
 
 def start_of(storage: Storage, number: int) -> Start | None:
-    """Return the checkpoint that a generation started from; None if it has not come so far."""
+    """Return the checkpoint that a generation started from; None if it has none yet."""
     try:
         claim = json.loads(storage.read(_path(number)))
         epoch, writer = claim.get("start"), claim.get("start_generation")
-        return None if epoch is None else Start(int(epoch), None if writer is None else int(writer))
+        if epoch is None:
+            return None
+        return Start(int(epoch), None if writer is None else int(writer), int(claim.get("oldest", 1)))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, AttributeError):
@@ -138,7 +150,7 @@ def _content(run_id: str, start: Start | None = None) -> bytes:
     claim: dict[str, object] = {"run_id": run_id, "pid": os.getpid(), "host": socket.gethostname()}
     claim["start"] = None if start is None else start.epoch
     if start is not None:
-        claim["start_generation"] = start.generation
+        claim["start_generation"], claim["oldest"] = start.generation, start.oldest
     return json.dumps(claim).encode()
 
 

@@ -49,7 +49,7 @@ def missing_identity(storage: Storage) -> CorruptStateError:
 
 
 def unknown_pipeline(problem: str) -> CorruptStateError:
-    """Return the error for a file that does not tell whose state it is."""
+    """Return the error for a file that does not identify its job."""
     return CorruptStateError(
         f"{IDENTITY} {problem}",
         hint="it names the pipeline this state belongs to; restore it or use a new directory",

@@ -1,4 +1,4 @@
-"""Inspect saved state: list checkpoints, read tables as rows or with SQL; verify, repair, clean up, compact.
+"""Inspect saved state: list checkpoints, read tables as rows or with SQL; verify, repair, clean up.
 
 Everything here returns data and prints nothing. Reading needs no lock and works while a pipeline runs: if a
 checkpoint is removed meanwhile, a newer one is read.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.base.errors import CorruptStateError, IncompatibleStateError, StateError, UserError, suggest
-from headrace.base.keys import KEY_SPACE, key_range
+from headrace.base.keys import key_range
 from headrace.state.backend import ParquetBackend, is_metadata
 from headrace.state.base import restored_run
 from headrace.state.config import TableConfig
-from headrace.state.files import RunFiles, run_path, write_run
-from headrace.state.generation import Generation
+from headrace.state.files import RunFiles
 from headrace.state.identity import load_identity, missing_identity
 from headrace.state.lock import StateLock
 from headrace.state.manager import select_files
@@ -30,7 +29,6 @@ from headrace.state.metadata import (
     CheckpointMetadata,
     OperatorCheckpointMetadata,
     StateFile,
-    SubtaskCheckpointMetadata,
 )
 from headrace.state.runs import RunLayout, merge
 from headrace.state.verify import FileChecks, Verification
@@ -105,20 +103,6 @@ class CheckpointDescription:
 
 
 @dataclass(frozen=True)
-class CompactionReport:
-    """The result of an offline compaction. `skipped` are tables that need a migration."""
-
-    epoch: int
-    files_before: int = 0
-    files_after: int = 0
-    rows_before: int = 0
-    rows_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    skipped: tuple[str, ...] = field(default_factory=tuple)
-
-
-@dataclass(frozen=True)
 class RepairReport:
     """The files that were removed, or would be without `dry_run`, and their size together."""
 
@@ -135,7 +119,7 @@ def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
         try:
             metadata = backend.load_checkpoint_metadata("", epoch)
             files = {
-                file.file: file for operator in _operators(backend, metadata) for file in operator.files()
+                file.file: file for operator in load_operators(backend, metadata) for file in operator.files()
             }
         except StateError as error:
             if not backend.has_checkpoint(epoch):
@@ -159,11 +143,18 @@ def list_checkpoints(storage: Storage) -> list[CheckpointSummary]:
     return summaries
 
 
+def latest_checkpoint(storage: Storage) -> tuple[CheckpointMetadata, list[OperatorCheckpointMetadata]] | None:
+    """The metadata of the latest checkpoint and of its operators; None if there is no checkpoint."""
+    if ParquetBackend(storage).latest_epoch() is None:
+        return None
+    return _read(storage, None, lambda backend, metadata: (metadata, load_operators(backend, metadata)))
+
+
 def show(storage: Storage, epoch: int | None = None) -> CheckpointDescription:
     """Describe a checkpoint, by default the latest."""
 
     def describe(backend: ParquetBackend, metadata: CheckpointMetadata) -> CheckpointDescription:
-        operators = tuple(_describe(operator) for operator in _operators(backend, metadata))
+        operators = tuple(_describe(operator) for operator in load_operators(backend, metadata))
         return CheckpointDescription(metadata, backend.is_committed(metadata), operators)
 
     return _read(storage, epoch, describe)
@@ -193,15 +184,17 @@ def query(storage: Storage, sql: str, epoch: int | None = None) -> pa.Table:
     """
 
     def run(backend: ParquetBackend, metadata: CheckpointMetadata) -> pa.Table:
-        from datafusion import SessionContext
+        from datafusion import SessionContext, SQLOptions
 
         context = SessionContext()
+        # It looks at state, and neither writes files nor reads others.
+        read_only = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
         names: list[str] = []
         lowered = sql.lower()
-        for operator in _operators(backend, metadata):
+        for operator in load_operators(backend, metadata):
             for config in operator.table_configs.values():
                 dotted = f"{operator.operator_id}.{config.name}"
-                plain = re.sub(r"[^0-9A-Za-z]", "_", dotted).lower()
+                plain = query_name(operator.operator_id, config.name)
                 names += [plain, f'"{dotted}"']
                 if dotted.lower() not in lowered and plain not in lowered:
                     continue  # not part of the question, so not read
@@ -209,13 +202,18 @@ def query(storage: Storage, sql: str, epoch: int | None = None) -> pa.Table:
                 context.register_record_batches(f'"{dotted}"', batches)
                 context.register_record_batches(f'"{plain}"', batches)
         try:
-            return context.sql(sql).to_arrow_table()
+            return context.sql(sql, options=read_only).to_arrow_table()
         except BaseException as error:  # a panic of the engine is not an Exception
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
             raise _explain(error, sql, names) from None
 
     return _read(storage, epoch, run)
+
+
+def query_name(operator_id: str, table: str) -> str:
+    """Return the name of a table in SQL, as a word."""
+    return re.sub(r"[^0-9A-Za-z]", "_", f"{operator_id}.{table}").lower()
 
 
 def export(storage: Storage, directory: str, epoch: int | None = None) -> list[str]:
@@ -228,7 +226,7 @@ def export(storage: Storage, directory: str, epoch: int | None = None) -> list[s
         except OSError as error:
             raise UserError(f"`{directory}` cannot be written: {error.strerror}") from None
         paths = []
-        for operator in _operators(backend, metadata):
+        for operator in load_operators(backend, metadata):
             for config in operator.table_configs.values():
                 name = re.sub(r"[^\w.-]", "_", f"{operator.operator_id}.{config.name}")
                 path = target / f"{name}.parquet"
@@ -283,7 +281,7 @@ def repair(storage: Storage, *, dry_run: bool = False) -> RepairReport:
     """
     with StateLock(storage):
         backend = ParquetBackend(storage)
-        _latest(backend)
+        require_checkpoint(backend)
         try:
             needed = [backend.needed_paths(epoch) for epoch in backend.epochs()]
         except IncompatibleStateError:
@@ -313,119 +311,14 @@ def repair(storage: Storage, *, dry_run: bool = False) -> RepairReport:
         )
 
 
-def compact(storage: Storage) -> CompactionReport:
-    """Merge every table of the latest checkpoint into one file per subtask, in place.
-
-    Raises an error while a run holds the state directory; on an object store, such a run ends. Safe against a
-    crash at any point: the merged files are written first, under new names; then each operator's metadata are
-    replaced in one step by those that list files with the same rows; only then, and only in a local
-    directory, files that no checkpoint refers to are deleted.
-    """
-    with StateLock(storage):
-        backend = ParquetBackend(storage)
-        epoch = _latest(backend)
-        Generation.claim(storage, "compaction")  # an object store has no lock: a run that is at work ends
-        metadata = backend.load_checkpoint_metadata("", epoch)
-        before: list[StateFile] = []
-        after: list[StateFile] = []
-        skipped: list[str] = []
-        for operator in _operators(backend, metadata):
-            compacted, waiting = _compact_operator(storage, operator)
-            before += operator.files()
-            after += compacted.files()
-            skipped += waiting
-            if compacted != operator:
-                backend.rewrite_operator_metadata(compacted)
-        if storage.local_path("") is not None:
-            in_use = {file for epoch in backend.epochs() for file in backend.live_files(epoch)}
-            for file in before:
-                if file.file not in in_use:
-                    storage.delete(file.file)
-        return CompactionReport(
-            epoch=epoch,
-            files_before=len(before),
-            files_after=len(after),
-            rows_before=sum(file.rows for file in before),
-            rows_after=sum(file.rows for file in after),
-            bytes_before=sum(file.bytes for file in before),
-            bytes_after=sum(file.bytes for file in after),
-            skipped=tuple(skipped),
-        )
-
-
-def _compact_operator(
-    storage: Storage, operator: OperatorCheckpointMetadata
-) -> tuple[OperatorCheckpointMetadata, list[str]]:
-    skipped: list[str] = []
-    tables: dict[int, dict[str, tuple[StateFile, ...]]] = {
-        subtask.subtask: dict(subtask.tables) for subtask in operator.subtasks
-    }
-    for name, config in operator.table_configs.items():
-        layout = RunLayout.of(config)
-        if any(
-            file.version != config.version
-            for subtask in operator.subtasks
-            for file in subtask.tables.get(name, ())
-        ):
-            skipped.append(f"{operator.operator_id}.{name}")
-            continue
-        for subtask in sorted(operator.subtasks, key=lambda item: item.subtask):
-            files: Sequence[StateFile] = subtask.tables.get(name, ())
-            low, high = key_range(subtask.subtask, operator.parallelism)
-            if layout.is_global:  # the first subtask carries the entries of all
-                low, high = 0, KEY_SPACE - 1
-                files = select_files(operator, name, low=low, high=high, is_global=True)
-                files = files if subtask.subtask == min(tables) else ()
-            if len(files) > 1 or any(file.tombstones or file.deleted for file in files):
-                files = _compact_files(storage, operator, subtask, layout, files=files, low=low, high=high)
-            if name in subtask.tables or files:
-                tables[subtask.subtask][name] = tuple(files)
-    subtasks = tuple(replace(subtask, tables=tables[subtask.subtask]) for subtask in operator.subtasks)
-    return replace(operator, subtasks=subtasks), skipped
-
-
-def _compact_files(
-    storage: Storage,
-    operator: OperatorCheckpointMetadata,
-    subtask: SubtaskCheckpointMetadata,
-    layout: RunLayout,
-    *,
-    files: Sequence[StateFile],
-    low: int,
-    high: int,
-) -> tuple[StateFile, ...]:
-    run_files = RunFiles(storage, use_cache=False)
-    runs = [restored_run(file, layout, run_files) for file in files]
-    watermark = None if subtask.watermark is None else subtask.watermark.time
-    merged = write_run(
-        merge(runs, layout, oldest=True, cutoff=layout.cutoff(watermark)),
-        layout,
-        storage=storage,
-        path=run_path(
-            epoch=operator.epoch,
-            operator_id=operator.operator_id,
-            table=layout.table,
-            subtask=subtask.subtask,
-            compacted=True,
-        ),
-        epoch=operator.epoch,
-        order=max(file.order for file in files),
-        level=max(1, *(file.level for file in files)),
-        low=low,
-        high=high,
-        cache_dir=None,
-    )
-    return () if merged is None else (merged,)
-
-
 def _read(
     storage: Storage,
     epoch: int | None,
     action: Callable[[ParquetBackend, CheckpointMetadata], _T],
 ) -> _T:
-    """Run `action` on a checkpoint; on a newer one if the latest was removed meanwhile."""
+    """Run `action` on a checkpoint; on a newer one if the latest was removed during it."""
     backend = ParquetBackend(storage)
-    chosen = _latest(backend) if epoch is None else epoch
+    chosen = require_checkpoint(backend) if epoch is None else epoch
     while True:
         try:
             return action(backend, backend.load_checkpoint_metadata("", chosen))
@@ -436,7 +329,8 @@ def _read(
             chosen = latest
 
 
-def _latest(backend: ParquetBackend) -> int:
+def require_checkpoint(backend: ParquetBackend) -> int:
+    """Return the epoch of the latest checkpoint; raises a UserError if there is none."""
     latest = backend.latest_epoch()
     if latest is None:
         raise UserError(
@@ -446,7 +340,8 @@ def _latest(backend: ParquetBackend) -> int:
     return latest
 
 
-def _operators(backend: ParquetBackend, metadata: CheckpointMetadata) -> list[OperatorCheckpointMetadata]:
+def load_operators(backend: ParquetBackend, metadata: CheckpointMetadata) -> list[OperatorCheckpointMetadata]:
+    """Return the metadata of every operator of a checkpoint."""
     operators = []
     for saved in sorted(metadata.saved_operators()):
         operator = backend.load_operator_metadata(metadata.job_id, saved)
@@ -463,7 +358,7 @@ def _operators(backend: ParquetBackend, metadata: CheckpointMetadata) -> list[Op
 def _find_operator(
     backend: ParquetBackend, metadata: CheckpointMetadata, operator_id: str
 ) -> OperatorCheckpointMetadata:
-    for operator in _operators(backend, metadata):
+    for operator in load_operators(backend, metadata):
         if operator.operator_id == operator_id:
             return operator
     names = sorted(metadata.operators)

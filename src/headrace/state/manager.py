@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headrace.base.errors import IncompatibleStateError, PlanError, suggest
@@ -57,7 +57,7 @@ class TableManager:
         run_files = RunFiles(storage, cache_dir=cache_dir, migrate=migrate)
         self._tables: dict[str, StateTable] = {}
         if watermark is None and restored is not None:
-            watermark = _saved_watermark(restored)
+            watermark = saved_watermark(restored)
         for config in configs:
             if config.name in self._tables:
                 raise PlanError(f"operator `{operator_id}` declares the table `{config.name}` twice")
@@ -88,10 +88,7 @@ class TableManager:
     def get(self, name: str) -> StateTable:
         """Return the table declared as `name`."""
         if name not in self._tables:
-            raise PlanError(
-                f"operator `{self.operator_id}` declares no table `{name}`",
-                hint=suggest(name, self._tables, listing="`tables()` declares") or "`tables()` declares none",
-            )
+            raise undeclared_table(self.operator_id, name, self._tables)
         return self._tables[name]
 
     @property
@@ -143,7 +140,7 @@ def _rows(change: TableData) -> int:
     return change.data.batch.num_rows if isinstance(change.data, RecordBatchData) else 1
 
 
-def _saved_watermark(restored: OperatorCheckpointMetadata) -> int | None:
+def saved_watermark(restored: OperatorCheckpointMetadata) -> int | None:
     """Return the saved watermark of all subtasks, without idle ones."""
     times = []
     for subtask in restored.subtasks:
@@ -263,3 +260,11 @@ def plan_merges(
     if not any(group.stop > new for group in merges):
         merges.append(Merge(new, new + 1, level))
     return tuple(merges)
+
+
+def undeclared_table(operator_id: str, name: str, declared: Iterable[str] = ()) -> PlanError:
+    """The error about a table that `tables()` of the operator does not declare."""
+    return PlanError(
+        f"operator `{operator_id}` declares no table `{name}`",
+        hint=suggest(name, declared, listing="`tables()` declares") or "`tables()` declares none",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import IncompatibleStateError
@@ -52,12 +52,23 @@ class StateFile:
     deleted: tuple[tuple[int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """As it is stored; what has its default is left out."""
+        values = {name: value for name in _FILE_FIELDS if (value := getattr(self, name)) is not None}
+        if self.version == 1:
+            del values["version"]
+        if not self.tombstones:
+            del values["tombstones"]
+        if not self.deleted:
+            del values["deleted"]
+        return values
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StateFile:
         deleted = tuple((start, end) for start, end in data.get("deleted", ()))
         return cls(**{**data, "deleted": deleted})
+
+
+_FILE_FIELDS = tuple(each.name for each in fields(StateFile))
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,14 @@ class SubtaskCheckpointMetadata:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """How much of a state table is live, over all subtasks."""
+
+    rows: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class OperatorCheckpointMetadata:
     """The state of one operator at one epoch, over all its subtasks."""
@@ -118,6 +137,20 @@ class OperatorCheckpointMetadata:
 
     def files(self) -> list[StateFile]:
         return [file for subtask in self.subtasks for files in subtask.tables.values() for file in files]
+
+    def table_sizes(self) -> dict[str, TableSize]:
+        """The size of each table; a file that several subtasks share counts once."""
+        files: dict[str, dict[str, StateFile]] = {}
+        for subtask in self.subtasks:
+            for table, parts in subtask.tables.items():
+                files.setdefault(table, {}).update((file.file, file) for file in parts)
+        return {
+            table: TableSize(
+                rows=sum(file.rows for file in parts.values()),
+                bytes=sum(file.bytes for file in parts.values()),
+            )
+            for table, parts in files.items()
+        }
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -203,7 +236,7 @@ class CheckpointMetadata:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CheckpointMetadata:

@@ -6,7 +6,8 @@ needs all of them. The position holds the checksum of the last part that was rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -34,13 +35,34 @@ def part_path(node: str, part: int) -> str:
     return f"{log_folder(node)}/{part:010}.arrow"
 
 
-def last_part(storage: Storage, node: str) -> int:
-    """Return the number of the newest part; 0 if there is none."""
-    names = [PurePosixPath(path) for path in storage.list(f"{log_folder(node)}/")]
-    # A part that a crash cut off is there under another name.
-    complete = [name.stem for name in names if name.suffix == ".arrow" and name.stem.isdigit()]
-    listed = max(map(int, complete), default=0)
-    return last_number(listed, lambda part: storage.exists(part_path(node, part)))
+def part_numbers(storage: Storage, node: str) -> list[int]:
+    """Return the numbers of the parts that a listing shows."""
+    return _listed_numbers(storage, functools.partial(part_path, node))
+
+
+def last_part(storage: Storage, node: str, *, read: int = 0) -> int:
+    """Return the number of the newest part; 0 if there is none.
+
+    `read` is a part that a checkpoint has read: from there on parts are found by name, if the listing is so
+    far behind that it shows only parts that were removed since.
+    """
+    return _last_file(storage, functools.partial(part_path, node), read=read)
+
+
+def _listed_numbers(storage: Storage, path_of: Callable[[int], str]) -> list[int]:
+    """Return the numbers of the numbered files of a folder, as far as a listing shows them."""
+    pattern = PurePosixPath(path_of(0))
+    names = [PurePosixPath(path) for path in storage.list(f"{pattern.parent}/")]
+    # A file that a crash cut off is there under another name.
+    return [int(name.stem) for name in names if name.suffix == pattern.suffix and name.stem.isdigit()]
+
+
+def _last_file(storage: Storage, path_of: Callable[[int], str], *, read: int = 0) -> int:
+    """Return the number of the newest of the numbered files of a folder; 0 if there is none."""
+    listed = max(_listed_numbers(storage, path_of), default=0)
+    if read > listed and storage.exists(path_of(read)):
+        listed = read
+    return last_number(listed, lambda number: storage.exists(path_of(number)))
 
 
 def check_part(storage: Storage, node: str, part: int, expected: str | None = None) -> tuple[int, bool]:
@@ -68,7 +90,7 @@ def needed_parts(storage: Storage, sources: Mapping[str, Any]) -> Iterator[tuple
         if not isinstance(position, Mapping) or not isinstance(position.get("parts"), int):
             continue
         read: int = position["parts"]
-        last = last_part(storage, node)
+        last = last_part(storage, node, read=read)
         if read and last <= read:  # the newest part says where the connector goes on
             yield node, read, position.get("checksum")
         for part in range(read + 1, last + 1):
@@ -80,12 +102,14 @@ def manifest_path(node: str, number: int) -> str:
     return f"{log_folder(node)}/batches/{number:010}.json"
 
 
+def manifest_numbers(storage: Storage, node: str) -> list[int]:
+    """Return the numbers of the micro-batches that a listing shows."""
+    return _listed_numbers(storage, functools.partial(manifest_path, node))
+
+
 def last_manifest(storage: Storage, node: str) -> int:
     """Return the number of the newest micro-batch; 0 if there is none."""
-    names = [PurePosixPath(path) for path in storage.list(f"{log_folder(node)}/batches/")]
-    complete = [name.stem for name in names if name.suffix == ".json" and name.stem.isdigit()]
-    listed = max(map(int, complete), default=0)
-    return last_number(listed, lambda number: storage.exists(manifest_path(node, number)))
+    return _last_file(storage, functools.partial(manifest_path, node))
 
 
 def needed_manifests(storage: Storage, sources: Mapping[str, Any]) -> Iterator[str]:

@@ -124,7 +124,7 @@ def find_references(value: Any) -> Iterator[FileReference]:
 
 
 def find_texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value, without the names of fields."""
+    """Yield every string in a JSON value, without the names of fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -146,19 +146,26 @@ def seal(head: Mapping[str, Any], body: bytes = b"") -> tuple[bytes, str]:
 
 def unseal(storage: Storage, path: str, *, what: str = "file") -> tuple[dict[str, Any], memoryview]:
     """Read a file that `seal` made, and verify it; those of earlier versions have no checksum."""
-
-    def damaged(reason: str) -> CorruptStateError:
-        return CorruptStateError(f"{what} `{path}` is damaged: {reason}", where=storage.url, hint=RESTORE)
-
     try:
         content = storage.read(path)
     except (FileNotFoundError, IsADirectoryError):
         raise CorruptStateError(f"{what} `{path}` is missing", where=storage.url, hint=RESTORE) from None
+    return unseal_content(content, path, what=what, where=storage.url)
+
+
+def unseal_content(
+    content: bytes, path: str, *, what: str, where: str, hint: str = RESTORE
+) -> tuple[dict[str, Any], memoryview]:
+    """Verify what was read from a file that `seal` made, and return the head and the body."""
+
+    def damaged(reason: str) -> CorruptStateError:
+        return CorruptStateError(f"{what} `{path}` is damaged: {reason}", where=where, hint=hint)
+
     line, _, _ = content.partition(b"\n")
     body = memoryview(content)[len(line) + 1 :]
     try:
         head = json.loads(line)
-        check_format(head.get("format", FORMAT), path, where=storage.url)
+        check_format(head.get("format", FORMAT), path, where=where)
         size, expected = head.get("bytes"), head.get("checksum")
     except (ValueError, AttributeError) as error:
         raise damaged(f"its first line cannot be read ({error})") from None

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.intervals import INTERVAL, as_type, packed_type
 from headrace.base.keys import Hashes, is_exact
 
 Mask = npt.NDArray[np.bool_]
@@ -50,6 +51,8 @@ def equal_arrays(left: pa.Array, right: pa.Array) -> Mask:
         return np.array(
             [canonical(left_item) == canonical(right_item) for left_item, right_item in pairs], np.bool_
         )
+    if kind == INTERVAL:
+        left, right = (as_type(side, packed_type(kind)) for side in (left, right))
     same = _mask(pc.equal(left, right))
     if pa.types.is_floating(kind):
         same |= _mask(pc.and_(pc.is_nan(left), pc.is_nan(right)))

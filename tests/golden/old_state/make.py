@@ -50,7 +50,8 @@ from tests.golden.old_state.cases import (  # noqa: E402
 
 EPOCHS = 5
 """After how many epochs a run is stopped or killed."""
-RUN: dict[str, Any] = {"parallelism": 2, "epoch_rows": 7, "keep_checkpoints": 2, "compact_after": 3}
+OPTIONS = headrace.RunOptions(keep_checkpoints=2, compact_after=3)
+RUN: dict[str, Any] = {"parallelism": 2, "epoch_rows": 7, "options": OPTIONS}
 
 
 def main(names: list[str]) -> None:

@@ -73,7 +73,7 @@ def test_every_problem_is_named_with_its_option() -> None:
 def test_a_value_near_one_of_an_enumeration_is_suggested(values: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_options(Tap, values, what="tap")
-    assert caught.value.message == f"tap: option `{next(iter(values))}`: Input should be {problem}"
+    assert caught.value.message == f"tap: option `{next(iter(values))}` must be {problem}"
 
 
 def test_a_problem_of_several_options_has_no_name() -> None:

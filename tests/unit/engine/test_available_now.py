@@ -27,7 +27,7 @@ def run(
 ) -> RunResult:
     pipeline = hr.Pipeline()
     pipeline.source(connector, id="numbers", **options).sink("memory", name="rows")
-    return run_in_process(pipeline, state, available_now=available_now, **more)
+    return run_in_process(pipeline, state, options=hr.RunOptions(available_now=available_now), **more)
 
 
 def append_lines(path: Path, first: int, last: int) -> None:
@@ -173,7 +173,9 @@ def test_windows_that_are_open_at_the_end_stay_open_for_the_next_run(tmp_path: P
             FROM (SELECT tumble(interval '10 minutes') AS w, count(*) AS n FROM t GROUP BY 1);
             """
         )
-        result = run_in_process(pipeline, tmp_path / "state", epoch_rows=1, available_now=True)
+        result = run_in_process(
+            pipeline, tmp_path / "state", epoch_rows=1, options=hr.RunOptions(available_now=True)
+        )
         rows = result.rows["rows"].to_pylist()
         return [(row["minute"], row["n"]) for row in rows]
 
@@ -191,7 +193,9 @@ def test_a_paced_generator_gives_what_is_due_at_the_start(tmp_path: Path) -> Non
     sizes = []
     for seconds in (0, 10, 0.25, 5):
         clock.advance(seconds)
-        result = run_in_process(pipeline, tmp_path, clock=clock, available_now=True, epoch_rows=3)
+        result = run_in_process(
+            pipeline, tmp_path, clock=clock, options=hr.RunOptions(available_now=True), epoch_rows=3
+        )
         sizes.append(result.rows["rows"].num_rows)
     assert sizes == [1, 10, 0, 5]
 
@@ -238,6 +242,6 @@ def test_a_source_that_cannot_say_where_now_ends_is_refused_by_name(
     pipeline = hr.Pipeline()
     pipeline.source(connector, id="numbers", **options).sink("memory", name="rows")
     with pytest.raises(UserError, match=message) as refused:
-        run_in_process(pipeline, tmp_path, available_now=True)
+        run_in_process(pipeline, tmp_path, options=hr.RunOptions(available_now=True))
     assert "numbers" in str(refused.value)
     assert refused.value.hint

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -193,6 +195,47 @@ def test_epochs_grow_with_a_backlog_and_stay_within_the_limit() -> None:
         size.measured(size.limit(), 0.1 + size.limit() * 1e-5)
     assert 20_000 < size.limit() < 80_000
     assert EpochSize(target=0.5, most=10).limit() == 10
+
+
+def sizes_after(seconds_of: Callable[[int], float], *, epochs: int) -> list[int]:
+    """The sizes that epochs of a backlog get, one after the other."""
+    size = EpochSize(target=0.5)
+    sizes = []
+    for _ in range(epochs):
+        sizes.append(size.limit())
+        size.measured(size.limit(), seconds_of(size.limit()))
+    return sizes
+
+
+def test_the_size_does_not_follow_epochs_whose_time_varies_by_a_third() -> None:
+    noise = random.Random(17)
+
+    def seconds(rows: int) -> float:
+        return (0.15 + rows * 0.5e-6) * noise.uniform(0.7, 1.3)
+
+    steady = sorted(sizes_after(seconds, epochs=200)[20:])
+    assert steady[-10] / steady[10] < 1.8  # the size that followed each epoch varied by more than 2.8
+    assert 500_000 < steady[len(steady) // 2] < 1_400_000
+
+
+def test_a_backlog_is_read_at_almost_the_final_rate_from_the_second_epoch_on() -> None:
+    def seconds(rows: int) -> float:
+        return 0.15 + rows * 0.5e-6
+
+    is_first = iter([2.3])  # workers start
+    sizes = sizes_after(lambda rows: seconds(rows) + next(is_first, 0.0), epochs=30)
+    rates = [rows / seconds(rows) for rows in sizes]
+    assert min(rates[1:]) > 0.65 * rates[-1]
+
+
+def test_rows_that_take_long_do_not_make_epochs_long() -> None:
+    sizes = sizes_after(lambda rows: 0.15 + rows * 500e-6, epochs=30)  # 50 s for the first epoch
+    assert max(sizes[3:]) < 20_000
+
+
+def test_a_fixed_part_far_above_the_target_still_gets_as_much_time_for_rows() -> None:
+    sizes = sizes_after(lambda rows: 10 + rows * 10e-6, epochs=40)
+    assert sizes[-1] * 10e-6 > 8
 
 
 def test_a_live_stream_does_not_change_the_size() -> None:

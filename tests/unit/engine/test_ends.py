@@ -207,7 +207,9 @@ def test_a_checkpoint_whose_answer_was_lost_is_taken_for_what_it_is(
             raise hr.ExternalError("no answer")
 
     monkeypatch.setattr(ParquetBackend, "write_checkpoint_metadata", written_but_unheard)
-    result = run_in_process(flows.running(hr.MemorySink, count=60), tmp_path, epoch_rows=20, restarts=1)
+    result = run_in_process(
+        flows.running(hr.MemorySink, count=60), tmp_path, epoch_rows=20, options=hr.RunOptions(restarts=1)
+    )
     assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(60))
     assert result.epochs == 3
 
@@ -227,7 +229,7 @@ def test_a_global_table_that_another_subtask_writes_does_not_grow(tmp_path: Path
     keys = [k for k in range(100) if hr.hash_key(pa.record_batch({"k": [k]}), ["k"])[0] >= 2**63][:1] * 60
     source = hr.MemorySource(pa.table({"k": keys}))
     pipeline.source(source).key_by("k").apply(Global(), id="g").sink("blackhole")
-    run_in_process(pipeline, tmp_path, epoch_rows=1, compact_after=4)
+    run_in_process(pipeline, tmp_path, epoch_rows=1, options=hr.RunOptions(compact_after=4))
     backend = ParquetBackend(open_storage(str(tmp_path)))
     epoch = backend.latest_epoch()
     assert epoch == 60

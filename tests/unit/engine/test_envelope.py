@@ -7,7 +7,16 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from headrace.engine.envelope import EnvelopeKind, EnvelopeWriter, seal, seal_bytes, unseal
+from headrace.engine.envelope import (
+    BY_ORDER,
+    Envelope,
+    EnvelopeKind,
+    EnvelopeWriter,
+    batches_of,
+    seal,
+    seal_bytes,
+    unseal,
+)
 from headrace.engine.stages import Crossing
 from headrace.model.plan import Edge
 
@@ -77,3 +86,43 @@ def test_a_misaligned_payload_is_still_read_right() -> None:
     (part,) = unseal(payload)
     assert part.column("k").buffers()[1].address % 8 == 0
     assert part.to_pydict() == batch(5).to_pydict()
+
+
+def test_small_batches_of_an_edge_become_one_in_the_order_in_which_they_were_sent() -> None:
+    sent: list[Envelope] = []
+    for sender in range(50):
+        writer = EnvelopeWriter(sender)
+        writer.send(crossing(1), pa.record_batch({"k": [sender, sender + 1000]}))
+        sent += writer.drain(everything=True)
+    sent.reverse()
+    ((edge, joined),) = batches_of(sorted(sent, key=BY_ORDER))
+    assert edge == 0
+    assert joined.column("k").to_pylist() == [k for sender in range(50) for k in (sender, sender + 1000)]
+
+
+def test_batches_of_other_columns_other_edges_and_many_rows_stay_apart() -> None:
+    writer = EnvelopeWriter(0)
+    other = Crossing(
+        index=1, edge=Edge("a", "b", kind="shuffle", keys=("k",)), chain=1, stage=1, parallelism=1
+    )
+    writer.send(crossing(1), batch(3))
+    writer.send(crossing(1), pa.record_batch({"k": [1]}))  # sealed apart: it has other columns
+    writer.send(crossing(1), batch(9000))
+    writer.send(other, batch(2))
+    found = [
+        (edge, part.num_rows)
+        for edge, part in batches_of(sorted(writer.drain(everything=True), key=BY_ORDER))
+    ]
+    assert found == [(0, 3), (0, 1), (0, 9000), (1, 2)]
+
+
+def test_a_signal_reaches_every_subtask_behind_the_data_sent_before_it() -> None:
+    writer = EnvelopeWriter(7)
+    writer.send(crossing(3), batch(100))
+    writer.signal(crossing(3), EnvelopeKind.WATERMARK, 5)
+    writer.signal(crossing(3), EnvelopeKind.WATERMARK, 6)
+    arrived = sorted(writer.drain(everything=True), key=BY_ORDER)
+    for subtask in range(3):
+        kinds = [one.kind for one in arrived if one.to == subtask]
+        assert kinds == [EnvelopeKind.DATA, EnvelopeKind.WATERMARK, EnvelopeKind.WATERMARK]
+        assert [one.signal() for one in arrived if one.to == subtask and one.kind] == [5, 6]

@@ -96,7 +96,13 @@ def test_a_run_that_wakes_up_after_a_takeover_ends_and_every_row_is_there_once(
 ) -> None:
     def take_over() -> None:
         # Fewer checkpoints are kept than the other run writes: nothing of the sleeper's epoch is left.
-        run_in_process(pipeline(tmp_path), state, epoch_rows=50, max_epochs=epochs, keep_checkpoints=2)
+        run_in_process(
+            pipeline(tmp_path),
+            state,
+            epoch_rows=50,
+            max_epochs=epochs,
+            options=hr.RunOptions(keep_checkpoints=2),
+        )
 
     state = tmp_path / "state"
     with pytest.raises(hr.ReplacedError, match="another run, process"):
@@ -104,7 +110,7 @@ def test_a_run_that_wakes_up_after_a_takeover_ends_and_every_row_is_there_once(
             pipeline(tmp_path),
             state,
             epoch_rows=50,
-            keep_checkpoints=2,
+            options=hr.RunOptions(keep_checkpoints=2),
             on_step=suspended_at(step, 4, take_over),
         )
     run_in_process(pipeline(tmp_path), state, epoch_rows=50)
@@ -206,7 +212,12 @@ def test_a_run_that_misses_files_which_its_successor_removed_says_that_it_was_re
         ) -> None:
             if ctx.task_info.epoch == 4 and not asleep:
                 asleep.append(True)
-                other = run_in_process(flow(), tmp_path, epoch_rows=50, keep_checkpoints=1, compact_after=2)
+                other = run_in_process(
+                    flow(),
+                    tmp_path,
+                    epoch_rows=50,
+                    options=hr.RunOptions(keep_checkpoints=1, compact_after=2),
+                )
                 assert other.reason == "finished"
                 for path in open_storage(str(tmp_path)).list("checkpoints/checkpoint-0000003"):
                     open_storage(str(tmp_path)).delete(path)
@@ -222,7 +233,7 @@ def test_a_run_that_misses_files_which_its_successor_removed_says_that_it_was_re
 
     asleep: list[bool] = []
     with pytest.raises(hr.ReplacedError):
-        run_in_process(flow(), tmp_path, epoch_rows=50, keep_checkpoints=1)
+        run_in_process(flow(), tmp_path, epoch_rows=50, options=hr.RunOptions(keep_checkpoints=1))
 
 
 def test_a_pipeline_that_does_not_fit_the_state_replaces_nobody(tmp_path: Path) -> None:
@@ -431,6 +442,45 @@ def test_the_cleanup_of_a_replaced_run_keeps_the_earlier_checkpoint_that_its_suc
     check_rows(tmp_path)
 
 
+def test_a_run_that_is_suspended_in_its_deletions_removes_nothing_that_another_goes_back_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, storage_type = tmp_path / "state", type(open_storage("/"))
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=4)
+    delete, offered = storage_type.delete, list[int]()
+
+    def go_back_once(self: Storage, path: str) -> None:
+        if path.startswith("checkpoints/") and not offered:
+            storage = open_storage(str(state))
+            offered.extend(ParquetBackend(storage).epochs())
+            driver = EpochDriver(cut_stages(pipeline(tmp_path).plan(), parallelism=1), storage)
+            driver.open(from_epoch=offered[0])
+            # Nor does one that goes back later, though the files of epoch 3 are still there.
+            assert ParquetBackend(storage).epochs() == [offered[0]]
+            with pytest.raises(hr.ConfigurationError, match="no checkpoint of epoch 3"):
+                driver.open(from_epoch=3)
+        delete(self, path)
+
+    monkeypatch.setattr(storage_type, "delete", go_back_once)
+    with pytest.raises(hr.ReplacedError):
+        run_in_process(pipeline(tmp_path), state, epoch_rows=100, options=hr.RunOptions(keep_checkpoints=2))
+    assert offered == [4, 5]
+    backend = ParquetBackend(open_storage(str(state)))
+    assert (backend.epochs(), backend.verify(4)) == ([4], [])
+    run_in_process(pipeline(tmp_path), state, epoch_rows=100)
+    check_rows(tmp_path)
+
+
+def test_more_checkpoints_are_kept_from_the_next_epoch_on_if_more_are_asked_for(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    for keep, epochs in ((2, [3, 4]), (4, [3, 4, 5, 6]), (1, [8]), (3, [8, 9, 10])):
+        most, options = 4 if keep == 2 else 2, hr.RunOptions(keep_checkpoints=keep)
+        run_in_process(pipeline(tmp_path), state, epoch_rows=100, max_epochs=most, options=options)
+        backend = ParquetBackend(open_storage(str(state)))
+        assert backend.epochs() == epochs
+        assert [backend.verify(epoch) for epoch in epochs] == [[]] * len(epochs)
+
+
 def test_a_directory_whose_checkpoints_are_gone_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,15 +497,21 @@ def test_a_run_that_starts_while_another_goes_on_takes_up_what_that_one_has_left
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, prepare = tmp_path / "state", ParquetBackend.prepare_checkpoint_load
-    run_in_process(pipeline(tmp_path), state, epoch_rows=50, max_epochs=2, keep_checkpoints=1)
+    run_in_process(
+        pipeline(tmp_path), state, epoch_rows=50, max_epochs=2, options=hr.RunOptions(keep_checkpoints=1)
+    )
 
     def go_on(self: ParquetBackend, metadata: CheckpointMetadata) -> None:
         monkeypatch.setattr(ParquetBackend, "prepare_checkpoint_load", prepare)
-        run_in_process(pipeline(tmp_path), state, epoch_rows=50, max_epochs=3, keep_checkpoints=1)
+        run_in_process(
+            pipeline(tmp_path), state, epoch_rows=50, max_epochs=3, options=hr.RunOptions(keep_checkpoints=1)
+        )
         prepare(self, metadata)
 
     monkeypatch.setattr(ParquetBackend, "prepare_checkpoint_load", go_on)
-    result = run_in_process(pipeline(tmp_path), state, epoch_rows=50, keep_checkpoints=1)
+    result = run_in_process(
+        pipeline(tmp_path), state, epoch_rows=50, options=hr.RunOptions(keep_checkpoints=1)
+    )
     assert result.first_epoch == 6
     check_rows(tmp_path)
 

@@ -22,6 +22,7 @@ from headrace.engine.offsets import EpochSize
 from headrace.engine.reports import EpochReport
 from headrace.engine.stages import cut_stages
 from headrace.exchanges.local import LocalExchange
+from headrace.state.generation import Generation
 from headrace.storage.open import open_storage
 from headrace.testing.in_process import run_in_process
 from tests import flows
@@ -107,7 +108,9 @@ PLACES = ["initial_offset", "latest_offset", "splits", "task", "commit", "commit
 @pytest.mark.parametrize("place", PLACES)
 def test_what_fails_once_is_tried_again_and_costs_no_row(place: str, tmp_path: Path) -> None:
     FAULTS[place] = 1
-    result = run_in_process(failing(), tmp_path, epoch_rows=20, max_epochs=2, restarts=1)
+    result = run_in_process(
+        failing(), tmp_path, epoch_rows=20, max_epochs=2, options=hr.RunOptions(restarts=1)
+    )
     assert FAULTS[place] == 0
     assert sorted(result.rows["out"]["counter"].to_pylist()) == list(range(40))
     assert result.epochs == 3  # two that read, and the one that tells of the stop
@@ -130,7 +133,7 @@ def test_without_restarts_the_first_failure_ends_the_run_and_the_next_run_loses_
 def test_what_fails_more_often_than_it_is_tried_again_ends_the_run(place: str, tmp_path: Path) -> None:
     FAULTS[place] = 3
     with pytest.raises(hr.ExternalError, match="the server went away"):
-        run_in_process(failing(), tmp_path, epoch_rows=20, max_epochs=2, restarts=2)
+        run_in_process(failing(), tmp_path, epoch_rows=20, max_epochs=2, options=hr.RunOptions(restarts=2))
     assert FAULTS[place] == 0
 
 
@@ -284,3 +287,23 @@ def test_a_stop_ends_the_run_after_the_epoch_at_work(tmp_path: Path) -> None:
     loop.run()
     assert driver.job is not None
     assert sorted(take_collected(driver.job.job_id)["out"]["counter"].to_pylist()) == list(range(20))
+
+
+class ReplacedSource(FailingSource):
+    """Loses its connection because another run has taken over, and moved on what it reads from."""
+
+    storage: Any = None
+
+    def open(self, storage: Any, *, job_id: str, node: str) -> None:
+        self.storage = storage
+
+    def latest_offset(self, start: hr.Offset, limit: hr.Limit, *, parallelism: int) -> hr.Offset:
+        Generation.claim(self.storage, "another run")
+        raise ConnectionResetError("the server went away")
+
+
+def test_a_run_whose_source_fails_because_another_run_has_taken_over_ends_as_replaced(tmp_path: Path) -> None:
+    pipeline = hr.Pipeline("replaced")
+    pipeline.source(ReplacedSource(), id="source").sink(hr.MemorySink("out"), id="sink")
+    with pytest.raises(hr.ReplacedError, match="has taken over"):
+        run_in_process(pipeline, tmp_path)

@@ -15,7 +15,7 @@ from headrace.storage.open import open_storage
 
 
 def answer(tmp_path: Path, *modules: str) -> dict[str, Any]:
-    question = Question(modules or PACKAGES, str(tmp_path), "token")
+    question = Question(dict.fromkeys(modules or PACKAGES), str(tmp_path), "token")
     (result,) = pickle.loads(pickle.dumps(question))(iter(range(3)))
     return dict(result)
 
@@ -48,10 +48,20 @@ def test_a_worker_that_does_not_see_the_state_directory_is_refused(tmp_path: Pat
 
 def test_a_worker_with_another_datafusion_is_refused(tmp_path: Path) -> None:
     open_storage(str(tmp_path)).write("token", b"")
-    other = answer(tmp_path)
-    other["modules"]["datafusion"] = "1.0"
-    with pytest.raises(ConfigurationError, match=r"workers have datafusion 1\.0, and the driver has"):
+    (other,) = Question({"datafusion": "1.0"}, str(tmp_path), "token")(iter(()))
+    with pytest.raises(ConfigurationError, match=r"workers have datafusion \d.*, and the driver has"):
         _check(other, str(tmp_path))
+
+
+def test_a_worker_that_comes_late_and_cannot_run_tasks_is_told_by_its_task(tmp_path: Path) -> None:
+    question = Question(dict.fromkeys(PACKAGES), str(tmp_path), "token")
+    with pytest.raises(RuntimeError) as raised:
+        question.require()
+    problem = executor_problem(f"PythonException: …\nRuntimeError: {raised.value}\n\n\tat org.apache")
+    assert problem is not None
+    assert "cannot use the state directory" in problem.message
+    open_storage(str(tmp_path)).write("token", b"")
+    question.require()
 
 
 @pytest.mark.parametrize(
@@ -66,6 +76,7 @@ def test_a_worker_with_another_datafusion_is_refused(tmp_path: Path) -> None:
             "workers have Python 3.9,",
         ),
         ('java.io.IOException: Cannot run program "python3.11": error=2', "no Python `python3.11`"),
+        ('java.io.IOException: Cannot run program "": error=2', "no Python ``"),
         ("ModuleNotFoundError: No module named 'pyarrow'", "no module `pyarrow`"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.exchanges.spark.session import _java_options, _local_directory, _unix_sockets
+from headrace.exchanges.spark.launch import _java_options, _local_directory, _unix_sockets
 
 VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 

@@ -58,6 +58,18 @@ def test_waiting_and_stopping_again_changes_nothing(tmp_path: Path) -> None:
     assert run.status.state == "finished"
 
 
+def test_a_run_that_is_over_is_not_rescaled_and_a_wrong_number_is_refused(tmp_path: Path) -> None:
+    run = start_finished(tmp_path)
+    run.await_termination()
+    assert run.parallelism == 2
+    assert run.rescale(2)
+    assert not run.rescale(3)
+    with pytest.raises(hr.UserError, match="whole number greater than zero"):
+        run.rescale(0)
+    with pytest.raises(hr.UserError, match="takes seconds"):
+        run.rescale(3, timeout="soon")  # type: ignore[arg-type]
+
+
 def test_a_state_directory_in_use_is_refused_by_the_start(tmp_path: Path) -> None:
     pipeline = hr.Pipeline()
     pipeline.source(flows.impulse(10)).sink("blackhole")

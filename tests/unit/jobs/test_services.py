@@ -150,6 +150,9 @@ class Tasks:
                 raise ExternalError("cancelled")
         return []
 
+    def commit(self, tasks: Any, job: Any) -> list[Any]:
+        return self.run(tasks, job)
+
     def cancel(self) -> None:
         self.cancelled.set()
 
@@ -196,6 +199,31 @@ def test_a_run_that_is_told_to_stop_does_not_wait_for_tasks_that_wait_for_a_serv
     ):
         WatchedExchange(tasks, watch).run([], CONTEXT)
     assert "the next run begins with it" in str(caught.value.hint)
+
+
+@pytest.mark.usefixtures("_soon")
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_run_that_is_told_to_stop_ends_a_commit_that_waits_for_its_server(is_asked: bool) -> None:
+    stop = threading.Event()
+    tasks, (waits, _) = Tasks(), waits_of(stop)
+
+    def answer(asked: int) -> str:
+        if asked > 1:
+            stop.set()
+        raise AWAY
+
+    sink = Service("db", answer)
+    sink.asked_in_tasks, sink.asked_in_commits = False, is_asked
+    if not is_asked:
+        threading.Timer(0.3, tasks.done.set).start()
+    with ServiceWatch({"db": sink}, waits) as watch:
+        exchange = WatchedExchange(tasks, watch)
+        if not is_asked:
+            assert exchange.commit([], CONTEXT) == []
+            return
+        with pytest.raises(ExternalError, match=r"stopped while waiting for db since .*: refused") as caught:
+            exchange.commit([], CONTEXT)
+    assert "the epoch is saved: the next run commits it first" in str(caught.value.hint)
 
 
 @pytest.mark.usefixtures("_soon")

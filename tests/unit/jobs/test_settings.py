@@ -1,8 +1,11 @@
+import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.api.run_options import RunOptions
 from headrace.base.errors import ConfigurationError
 from headrace.jobs.settings import Settings, load_settings
 
@@ -109,13 +112,14 @@ def test_a_variable_without_a_key_is_an_error(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("section", "key", "value", "expected"),
     [
-        ("run", "parallelism", "many", "valid integer"),
-        ("run", "parallelism", 0, "greater than 0"),
+        ("run", "parallelism", "many", "must be a whole number"),
+        ("run", "parallelism", "auto:8-2", "the fewest and the most subtasks, as in `auto:2-64`"),
+        ("run", "parallelism", 0, "must be greater than 0"),
         ("run", "epoch_target", "soon", "`soon` is not a duration"),
         ("run", "epoch_target", "0s", "greater than zero"),
-        ("run", "restarts", -1, "greater than or equal to 0"),
-        ("state", "compact_after", 1, "greater than or equal to 2"),
-        ("spark", "memory", "plenty", "match pattern"),
+        ("run", "restarts", -1, "must be 0 or more"),
+        ("state", "compact_after", 1, "must be 2 or more"),
+        ("spark", "memory", "plenty", "write a size such as `4g`"),
         ("spark", "conf", "spark.a", "name=value"),
     ],
 )
@@ -161,3 +165,21 @@ def test_a_key_outside_its_section_is_sent_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(environ={}, directory=tmp_path)
     assert "`parallelism` is a key of [run]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"engine": "lokal"}, "did you mean `local`?"),
+        ({"restarts": -1}, "restarts must be 0 or more, got -1"),
+        ({"compact_after": 1}, "compact_after must be 2 or more, got 1"),
+        ({"metrics_port": 70000}, "port must be"),
+        ({"memory": "lots"}, "memory"),
+    ],
+)
+def test_a_wrong_value_of_run_options_is_refused_where_they_are_made(
+    values: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(expected)) as caught:
+        RunOptions(**values)
+    assert Path(__file__).name in str(caught.value)

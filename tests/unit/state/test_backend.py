@@ -51,7 +51,7 @@ def test_a_checkpoint_is_read_back_as_it_was_written(life: Life) -> None:
     assert not life.backend.is_committed(checkpoint(3, {"op": 2}))
     assert life.backend.load_operator_metadata("job", SavedOperator("other", 2)) is None
     life.backend.prepare_checkpoint_load(checkpoint(2, {"op": 2}))
-    assert metadata_file(life, 2).read_text().startswith('{\n  "format": 2,')
+    assert metadata_file(life, 2).read_text().startswith('{"format": 2,')
 
 
 def test_the_second_writer_of_an_epoch_fails(life: Life) -> None:
@@ -154,8 +154,19 @@ def test_cleanup_touches_nothing_while_a_kept_checkpoint_is_unreadable(life: Lif
     run(life, 4)
     metadata_file(life, 4).write_text("{")
     before = life.storage.list("")
-    assert life.backend.cleanup(2, 4) == []
+    assert ParquetBackend(life.storage).cleanup(2, 4) == []
     assert life.storage.list("") == before
+
+
+def test_cleanup_does_not_read_what_the_run_has_written(life: Life) -> None:
+    run(life, 6)
+    for path in Path(life.storage.url).rglob("metadata*.json"):
+        path.write_text("{")
+    needed = {f"checkpoints/checkpoint-{epoch:07}" for epoch in (5, 6)}
+    assert life.backend.cleanup(2, 6) == [1, 2, 3, 4]
+    assert needed <= {"/".join(path.split("/")[:2]) for path in life.storage.list("checkpoints")}
+    assert life.restored is not None
+    assert all(life.storage.exists(file.file) for file in life.restored.files())
 
 
 def test_an_operator_that_did_not_change_is_kept_with_its_files(life: Life) -> None:

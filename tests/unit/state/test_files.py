@@ -195,7 +195,10 @@ def test_what_a_task_is_writing_is_not_evicted_from_the_cache(life: Life) -> Non
     assert not left.exists()
 
 
-def test_a_new_storage_clears_the_cache_of_those_that_are_gone_or_long_unused(tmp_path: Path) -> None:
+def test_a_new_storage_clears_the_cache_of_those_that_are_gone_or_long_unused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.state.cache._SWEEP_SECONDS", 0)  # as another process, or ten minutes later
     root, hour, week = tmp_path / "cache", 3600, 7 * 24 * 3600
     unused = {"gone": hour + 60, "just gone": hour - 60, "quiet": week - 60, "long quiet": week + 60}
     urls = {name: str(tmp_path / name) for name in unused} | {"remote": "s3://bucket/state"}

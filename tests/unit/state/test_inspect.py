@@ -11,6 +11,7 @@ import pytest
 
 from headrace.base.errors import StateInUseError, UserError
 from headrace.state import inspect
+from headrace.state.compaction import compact
 from headrace.state.config import global_table_config, keyed_table_config
 from headrace.state.lock import StateLock
 from headrace.state.metadata import SavedOperator
@@ -81,6 +82,8 @@ def test_tables_are_queried_by_either_name(life: Life, name: str) -> None:
         ("select iid from op_t", "no column `iid`[\\s\\S]*`id`"),
         ("selec 1", "cannot be run"),
         ("select nothing(1)", "cannot be run"),
+        ("copy (select 1) to '/tmp/one.csv'", "cannot be run"),
+        ("create external table other stored as csv location '/etc/hosts'", "cannot be run"),
     ],
 )
 def test_a_wrong_query_is_explained(life: Life, sql: str, problem: str) -> None:
@@ -111,8 +114,8 @@ def test_export_writes_plain_parquet(life: Life, tmp_path: Path) -> None:
 def test_offline_compaction_changes_files_and_not_rows(life: Life) -> None:
     before = [inspect.table_rows(life.storage, "op", name).to_pydict() for name in ("t", "g")]
     with StateLock(life.storage), pytest.raises(StateInUseError):
-        inspect.compact(life.storage)
-    report = inspect.compact(life.storage)
+        compact(life.storage)
+    report = compact(life.storage)
     assert report.files_after == 3
     assert report.files_before > 3
     assert report.rows_after == 6

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.api.run_options import RunOptions
 from headrace.base.errors import StateInUseError
 from headrace.state import inspect
 from headrace.state.backend import ParquetBackend
@@ -26,7 +27,7 @@ def storage(tmp_path: Path) -> Storage:
         parallelism=1,
         epoch_rows=200,
         max_epochs=4,
-        keep_checkpoints=9,
+        options=RunOptions(keep_checkpoints=9),
     )
     return open_storage(str(tmp_path / "state"))
 

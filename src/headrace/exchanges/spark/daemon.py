@@ -1,11 +1,13 @@
 """The process that Spark's Python workers are forks of, with the modules in it that tasks need.
 
 `spark.python.daemon.module` names it. PySpark's own daemon loads nothing, so that each worker loads
-everything: seconds of work before the first row.
+everything: seconds of work before the first row. On a cluster it comes with the code that is shipped, and is
+started by whatever Python an executor has: what that lacks is told by the first job, not by this process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -28,10 +30,15 @@ def _use_installed_modules() -> None:
 
 def _load() -> None:
     """Import what tasks need: its only threads are those of libraries that start them again in a fork."""
+    import datafusion  # noqa: F401
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet
     import pyspark.worker  # noqa: F401
+
+    import headrace.connectors.filesystem.source
+    import headrace.exchanges.spark.rdd
+    import headrace.model.fragments  # noqa: F401
 
     pa.array([None])  # looks for pandas
     # NumPy's own generator of random numbers is there now: each worker needs another seed.
@@ -44,9 +51,11 @@ if __name__ == "__main__":
     _use_installed_modules()
     from pyspark.daemon import manager
 
-    from headrace.exchanges.spark.exits import VARIABLE, record_worker_exits
+    with contextlib.suppress(ImportError):
+        _load()
 
-    _load()
-    if exits := os.environ.get(VARIABLE):
-        record_worker_exits(Path(exits))
+        from headrace.exchanges.spark.exits import VARIABLE, record_worker_exits
+
+        if exits := os.environ.get(VARIABLE):
+            record_worker_exits(Path(exits))
     manager()

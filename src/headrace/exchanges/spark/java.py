@@ -13,24 +13,28 @@ _OLDEST = 17
 
 
 def check_java() -> None:
-    """Spark without a fitting Java fails with a message about a gateway: say it before."""
+    """Raise an error for a missing or unsuitable Java, which Spark would report as a gateway error."""
+    _check_version(java_home())
+
+
+def java_home() -> Path:
+    """The directory of the Java that Spark starts; raises a ConfigurationError if there is none."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
-        _check_version(Path(home))
-        return
+        return Path(home)
     if home:
         raise ConfigurationError(
             f"JAVA_HOME is {home}, and there is no bin/java in it",
             hint="point JAVA_HOME at a Java 17 or newer, or unset it; `headrace doctor` says more",
         )
-    if shutil.which("java") is None:
+    java = shutil.which("java")
+    if java is None:
         raise ConfigurationError(
             "Java was not found: Spark needs Java 17 or newer",
             hint="install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install "
             "openjdk@17), or set JAVA_HOME; `headrace doctor` says more",
         )
-
-    _check_version(Path(str(shutil.which("java"))).resolve().parent.parent)
+    return Path(java).resolve().parent.parent
 
 
 def _check_version(home: Path) -> None:

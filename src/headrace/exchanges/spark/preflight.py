@@ -5,16 +5,17 @@ Without it a missing package fails the first epoch as often as it is tried, with
 
 from __future__ import annotations
 
+import functools
+import importlib
+import json
 import platform
 import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
-
-from pyspark import cloudpickle
 
 from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
 from headrace.base.waits import Waits
@@ -25,6 +26,8 @@ from headrace.storage.base import Storage
 
 PACKAGES: Final = ("numpy", "pyarrow", "pydantic", "cloudpickle", "datafusion", "headrace")
 """What every task imports, in the order it is asked for; Headrace itself is shipped."""
+SAME: Final = ("datafusion", "pyarrow")
+"""Of which driver and workers must have the same major version."""
 _PATIENCE = 5.0
 """Seconds after which the user is told that the cluster has given no executor yet."""
 _EXECUTORS = "an executor of Spark"
@@ -36,41 +39,98 @@ _MEND: Final = (
 _OTHER_VERSION = re.compile(
     r"different version:? (?:\()?(\d[\d., ]*\d)\)? than (?:that in )?(?:the )?driver", re.IGNORECASE
 )
-_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_UNFIT = re.compile(re.escape(probe.UNFIT) + r"(\{.*)")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
+_NO_PACKAGE = re.compile(r"\[PACKAGE_NOT_INSTALLED\] (\w+)")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
-def check_executors(runtime: SparkRuntime, storage: Storage, waits: Waits) -> None:
-    """Run one small job that asks the executors for their Python, packages and access to the state directory.
+class Preflight:
+    """Asks executors once for their Python, their packages and access to the state directory.
 
-    Raises a ConfigurationError, which is not retried, that says what is missing and the line that mends it.
-    Nothing is asked in local mode without executors, whose workers are this interpreter. Returns early when
-    the run is told to stop.
+    `claim` names the file in the state directory by which the run owns it. Nothing is asked in local mode
+    without executors, whose workers are this interpreter.
     """
-    context = runtime.spark
-    if is_local(context.master) and not context.master.startswith("local-cluster"):
-        return
-    token = f"preflight-{secrets.token_hex(6)}"
-    storage.write(token, b"")
-    try:
-        answers = _ask(runtime, probe.Question(PACKAGES, str(storage.url), token), waits)
-    finally:
-        storage.delete(token)
+
+    def __init__(self, storage: Storage, claim: str, waits: Waits) -> None:
+        versions = {name: _own_version(name) if name in SAME else None for name in PACKAGES}
+        self.question = probe.Question(versions, str(storage.url), claim)
+        self.waits = waits
+        self._asked: frozenset[str] = frozenset()
+
+    def question_for(self, runtime: SparkRuntime) -> probe.Question | None:
+        """The check of each worker before its first task; None in local mode.
+
+        Executors may come at any time, and one that writes state to a disk of its own loses it.
+        """
+        return self.question if _has_own_workers(runtime.spark.master) else None
+
+    def check(self, runtime: SparkRuntime) -> None:
+        """Run one small job that checks the executors, if there are unchecked ones.
+
+        Raises a ConfigurationError, which is not retried, that says what is missing and the line that mends
+        it. Returns early when the run is told to stop.
+        """
+        if not _has_own_workers(runtime.spark.master):
+            return
+        executors = _executors(runtime.spark)
+        if self._asked and executors <= self._asked:
+            return
+        check_answers(_ask(runtime, self.question, self.waits), self.question)
+        self._asked = executors
+
+
+def check_answers(answers: Iterable[Mapping[str, Any]], question: probe.Question) -> None:
+    """Raise what is wrong with the first worker that cannot run tasks."""
     for answer in answers:
-        _check(answer, str(storage.url))
+        _check(answer, question.url)
+
+
+def _has_own_workers(master: str) -> bool:
+    return not is_local(master) or master.startswith("local-cluster")
+
+
+def _own_version(name: str) -> str:
+    return str(importlib.import_module(name).__version__)
 
 
 def _ask(runtime: SparkRuntime, question: probe.Question, waits: Waits) -> list[dict[str, Any]]:
-    """The answers of the tasks; none if the run is told to stop before."""
+    """The results of the tasks; none if the run is stopped before."""
     context, group = runtime.spark, f"headrace-preflight-{secrets.token_hex(4)}"
     # As many tasks as run at once: a task for every slot reaches every executor that is there.
     tasks = max(2, cores_of(context.master) or 0, int(context.defaultParallelism))
+
+    def ask() -> list[dict[str, Any]]:
+        context.setJobGroup(group, "headrace: what the executors have")
+        with probe_by_value():
+            answers: list[dict[str, Any]]
+            answers = context.parallelize(range(tasks), tasks).mapPartitions(question).collect()
+        return answers
+
+    def missing() -> str | None:
+        return _missing_executors(context) if len(_executors(context)) == 1 else None
+
+    cancel = functools.partial(context.cancelJobGroup, group)
+    return watched(ask, waits, cancel=cancel, missing=missing, log_file=runtime.log_file)
+
+
+def watched(
+    ask: Callable[[], list[dict[str, Any]]],
+    waits: Waits,
+    *,
+    cancel: Callable[[], object],
+    missing: Callable[[], str | None],
+    log_file: str | None = None,
+) -> list[dict[str, Any]]:
+    """The answers of a small job; none if the run is stopped before.
+
+    `missing` says why the job may not have begun, if it may not.
+    """
     outcome: list[list[dict[str, Any]] | BaseException] = []
 
     def run() -> None:
         try:
-            context.setJobGroup(group, "headrace: what the executors have")
-            outcome.append(_collect(context, question, tasks))
+            outcome.append(ask())
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             outcome.append(error)
 
@@ -79,35 +139,39 @@ def _ask(runtime: SparkRuntime, question: probe.Question, waits: Waits) -> list[
     began = time.monotonic()
     while thread.is_alive() and not waits.is_stopping:
         thread.join(0.1)
-        if thread.is_alive() and time.monotonic() - began > _PATIENCE and not _has_executors(context):
-            waits.failed(_EXECUTORS, _missing_executors(context))
-    waits.answered(_EXECUTORS)
+        if thread.is_alive() and time.monotonic() - began > _PATIENCE and (reason := missing()) is not None:
+            waits.failed(_EXECUTORS, reason)
     if not outcome:  # told to stop
         with suppress(Exception):
-            context.cancelJobGroup(group)
+            cancel()
         return []
+    waits.answered(_EXECUTORS)
     answers = outcome[0]
+    if isinstance(answers, HeadraceError):
+        raise answers
     if isinstance(answers, BaseException):
-        raise _failure(answers, runtime.log_file) from answers
+        raise _failure(answers, log_file) from answers
     return answers
 
 
-def _collect(context: Any, question: probe.Question, tasks: int) -> list[dict[str, Any]]:
-    """Send the question by value: workers may lack its module."""
-    answers: list[dict[str, Any]]
+@contextmanager
+def probe_by_value() -> Iterator[None]:
+    """Within the block a question is sent with its code: workers may lack its module."""
+    from pyspark import cloudpickle
+
     cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     try:
-        answers = context.parallelize(range(tasks), tasks).mapPartitions(question).collect()
+        yield
     finally:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
-    return answers
 
 
-def _has_executors(context: Any) -> bool:
-    """Whether any executor has come; the driver is counted too."""
+def _executors(context: Any) -> frozenset[str]:
+    """The addresses of the driver and of the registered executors."""
     with suppress(Exception):  # Spark may end meanwhile, and the job says so
-        return int(context._jsc.sc().getExecutorMemoryStatus().size()) > 1  # noqa: SLF001 - no public way
-    return True
+        addresses = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")  # noqa: SLF001 - no public way
+        return frozenset(str(addresses).split())
+    return frozenset()
 
 
 def _missing_executors(context: Any) -> str:
@@ -140,14 +204,12 @@ def _check(answer: Mapping[str, Any], url: str) -> None:
             hint="--state-dir must name a directory that the driver and every worker reach under the same "
             "path and may write to: an object store (s3://…), HDFS, or a mount that all of them have",
         )
-    for name in ("datafusion", "pyarrow"):
-        own = str(__import__(name).__version__)
-        if answer["modules"][name].partition(".")[0] != own.partition(".")[0]:
-            raise ConfigurationError(
-                f"Spark's workers have {name} {answer['modules'][name]}, and the driver has {own}: their "
-                f"Python is {worker}",
-                hint=mend_hint(),
-            )
+    for name in answer["differing"]:
+        raise ConfigurationError(
+            f"Spark's workers have {name} {answer['modules'][name]}, and the driver has "
+            f"{_own_version(name)}: their Python is {worker}",
+            hint=mend_hint(),
+        )
 
 
 def mend_hint() -> str:
@@ -156,7 +218,13 @@ def mend_hint() -> str:
 
 
 def executor_problem(text: str) -> ConfigurationError | None:
-    """What is missing on an executor, if that is what Spark's words about a failed job say."""
+    """What is missing on an executor, if Spark's error of a failed job shows it."""
+    if match := _UNFIT.search(text):
+        try:
+            answer, _ = json.JSONDecoder().raw_decode(match[1])
+            _check(answer, answer["url"])
+        except ConfigurationError as error:
+            return error
     version = platform.python_version()
     if match := _OTHER_VERSION.search(text):
         return ConfigurationError(
@@ -169,7 +237,7 @@ def executor_problem(text: str) -> ConfigurationError | None:
             f"Spark's workers have no Python `{match[1]}`",
             hint=mend_hint(),
         )
-    if match := _NO_MODULE.search(text):
+    if match := _NO_MODULE.search(text) or _NO_PACKAGE.search(text):
         return ConfigurationError(f"Spark's workers have no module `{match[1]}`", hint=mend_hint())
     return None
 

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import pickle
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import RDD
-from pyspark.core.broadcast import Broadcast
+from pyspark import RDD, Broadcast
 from pyspark.errors import PySparkException
+from pyspark.traceback_utils import SCCallSiteSync
 
 from headrace.base.errors import ExternalError, HeadraceError, InternalError, SparkEndedError, WorkerError
-from headrace.base.start_guard import forbid_start
-from headrace.engine.context import EpochContext
+from headrace.engine.commits import CommitTask, run_commit
+from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import Envelope
+from headrace.engine.parts import PackedEpoch
 from headrace.engine.stages import StagePlan
-from headrace.engine.task import SplitTask, run_split, run_stage
-from headrace.exchanges.spark.exits import describe_exit, hint_for_exit, worker_exit
-from headrace.exchanges.spark.preflight import executor_problem
+from headrace.engine.task import SplitTask, run_split, run_subtasks, widths
+from headrace.exchanges.spark.exits import describe_exit, hint_for_exit
+from headrace.exchanges.spark.failures import epoch_failure, joined
+from headrace.exchanges.spark.preflight import Preflight
 from headrace.exchanges.spark.session import SparkRuntime
-from headrace.exchanges.spark.workers import (
-    POSITION_OF,
-    append_to_sys_path,
-    freeze_loaded,
-    keep_memory,
-    leave_position,
-)
+from headrace.exchanges.spark.tasks import load_stages, pack_stages
+from headrace.exchanges.spark.workers import freeze_loaded
 
 Addressed = tuple[int, Envelope]
 """An envelope with the partition that it goes to."""
@@ -39,33 +34,23 @@ Addressed = tuple[int, Envelope]
 Shipped: TypeAlias = bytes | Broadcast[bytes]
 """Bytes that every task gets: with its function, or, if they are many, once per executor."""
 
-_TELLING = "Error: "
-"""What a line of a Java stack trace has in it that says what went wrong."""
-_WORKER_ENDED = "Python worker exited unexpectedly"
-"""What Spark says when it waits for an answer of a worker that has ended."""
-_POSITION = re.compile(rf"^.*{_WORKER_ENDED} \(crashed\): *(.*?) *\n{POSITION_OF} (\d+)\n", re.MULTILINE)
-_CRASH = re.compile(r"^Fatal Python error: .*\n(?:(?!\tat |Extension modules).*\n){,30}", re.MULTILINE)
 _EXIT_SECONDS = 5.0
-"""How long Java may take to end after it has closed its connections, and the daemon to note an exit."""
+"""How long Java may take to end after it has closed its connections."""
 EPOCHS_UNTIL_FORGOTTEN = 1_000
 """How many epochs Java may remember the sockets of."""
+_STAGE_NAME = "callSite.short"
+"""The property of a thread that names the stages of RDDs that it makes."""
 _MAX_INLINE = 500_000
 """PySpark makes a file of a function with a megabyte, and leaves it there for as long as Java likes."""
 
 
-@functools.lru_cache(maxsize=8)
-def _load_stages(blob: bytes) -> StagePlan:
-    """The stages, unpickled once per Python worker; several pipelines may share the workers."""
-    append_to_sys_path()
-    keep_memory()
-    leave_position()
-    forbid_start("a module starts a pipeline when a task imports it")
-    stages: StagePlan = pickle.loads(blob)  # noqa: S301 - made by this job's own driver
-    return stages
-
-
 def _bytes(shipped: Shipped) -> bytes:
     return shipped if isinstance(shipped, bytes) else shipped.value
+
+
+def _epoch(shipped: Shipped) -> PackedEpoch:
+    epoch: PackedEpoch = pickle.loads(_bytes(shipped))  # noqa: S301 - made by this job's own driver
+    return epoch
 
 
 def _addressed(envelopes: Iterable[Envelope]) -> Iterator[Addressed]:
@@ -87,24 +72,40 @@ class _Read:
     def __call__(self, partition: int, numbers: Iterable[int]) -> Iterator[Addressed]:
         for _ in numbers:
             pass  # a worker whose input was not read is not used again
-        stages = _load_stages(_bytes(self.plan))
-        context, tasks = pickle.loads(_bytes(self.epoch))  # noqa: S301 - made by this job's own driver
-        return _addressed(run_split(stages, context.job, tasks[partition]))
+        stages = load_stages(_bytes(self.plan))
+        job, task = _epoch(self.epoch).split(partition)
+        return _addressed(run_split(stages, job, task))
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A later stage: each task is a subtask of its chains."""
+    """A later stage: each of so many tasks runs one or more subtasks of its chains."""
 
     plan: Shipped
     epoch: Shipped
     stage: int
+    tasks: int
 
     def __call__(self, partition: int, arrived: Iterable[Addressed]) -> Iterator[Addressed]:
-        stages = _load_stages(_bytes(self.plan))
-        context, _ = pickle.loads(_bytes(self.epoch))  # noqa: S301 - made by this job's own driver
+        stages = load_stages(_bytes(self.plan))
+        subtasks = range(partition, stages.width(self.stage), self.tasks)
         envelopes = (envelope for _, envelope in arrived)
-        return _addressed(run_stage(stages, self.stage, partition, context, envelopes))
+        return _addressed(run_subtasks(stages, self.stage, subtasks, _epoch(self.epoch).context, envelopes))
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """A commit: each task publishes one share."""
+
+    plan: Shipped
+    commit: Shipped
+
+    def __call__(self, partition: int, numbers: Iterable[int]) -> Iterator[Addressed]:
+        for _ in numbers:
+            pass  # as above
+        stages = load_stages(_bytes(self.plan))
+        job, tasks = pickle.loads(_bytes(self.commit))  # noqa: S301 - made by this job's own driver
+        return _addressed(run_commit(stages, job, tasks[partition]))
 
 
 class RddExchange:
@@ -113,12 +114,20 @@ class RddExchange:
     An epoch is made of RDDs: envelopes are sealed, and there is nothing that Spark SQL could plan, compile or
     read in them. With its job it is over: its shuffle files and broadcasts are removed, which Spark itself
     does only when Java looks for garbage. When Java has ended, the epoch fails, and the next attempt starts
-    it again by `reopen`, if that is given and nothing else was lost with it.
+    it again by `reopen`, if that is given and nothing else was lost with it. `preflight` asks executors that
+    come later what they have.
     """
 
-    def __init__(self, runtime: SparkRuntime, *, reopen: Callable[[], SparkRuntime] | None = None) -> None:
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        *,
+        reopen: Callable[[], SparkRuntime] | None = None,
+        preflight: Preflight | None = None,
+    ) -> None:
         self._runtime = runtime
         self._reopen = reopen
+        self._preflight = preflight
         self._has_ended = False
         self._epochs = 0
         self._numbers: dict[int, RDD[int]] = {}
@@ -134,23 +143,54 @@ class RddExchange:
 
     def use(self, stages: StagePlan) -> None:
         """Run these stages from the next epoch on."""
+        self._open_again()
         self._remove(self._plan)
-        self._stages = stages
-        self._plan = self._ship(pickle.dumps(stages))
+        self._stages, self._plan = stages, b""
+        try:
+            self._plan = self._ship_plan(stages)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise self._translate(error) from error
 
     def run(self, tasks: Sequence[SplitTask], context: EpochContext) -> list[Envelope]:
         """Run one epoch and return its control records."""
-        stages = self._stages_in_use()
         self._open_again()
+        if self._preflight is not None:
+            self._preflight.check(self._runtime)
+        stages = self._stages_in_use()
+        description = f"{stages.plan.name}, epoch {context.epoch}"
+        content = pickle.dumps(PackedEpoch.of(stages, context, tasks))
+        return self._run_job(
+            description,
+            content,
+            lambda epoch: self._records(stages, len(tasks), epoch, widths(stages, tasks, self._cores)),
+        )
+
+    def commit(self, tasks: Sequence[CommitTask], job: JobContext) -> list[Envelope]:
+        """Let tasks publish their shares of an epoch, as one job of a single stage."""
+        self._open_again()
+        description = f"{self._stages_in_use().plan.name}, commit of epoch {tasks[0].epoch}"
+        return self._run_job(
+            description,
+            pickle.dumps((job, tasks)),
+            lambda shipped: self._numbered(len(tasks)).mapPartitionsWithIndex(_Commit(self._plan, shipped)),
+        )
+
+    def _run_job(
+        self, description: str, content: bytes, records_of: Callable[[Shipped], RDD[Addressed]]
+    ) -> list[Envelope]:
+        """Run one Spark job whose tasks get `content`."""
         self._cancelled = False
-        epoch: Shipped = b""
+        shipped: Shipped = b""
         records: RDD[Addressed] | None = None
         try:
             # A property of the calling thread: jobs of other pipelines have descriptions of their own.
-            self._runtime.spark.setJobGroup(self._group, f"{stages.plan.name}, epoch {context.epoch}")
-            epoch = self._ship(pickle.dumps((context, tasks)))
-            records = self._records(stages, len(tasks), epoch)
-            return [envelope for _, envelope in records.collect()]
+            self._runtime.spark.setJobGroup(self._group, description)
+            shipped = self._ship(content)
+            with self._named_stages():
+                records = records_of(shipped)
+                return [envelope for _, envelope in records.collect()]
         except HeadraceError:
             raise
         except Exception as error:
@@ -158,8 +198,8 @@ class RddExchange:
                 raise ExternalError("the tasks of the epoch were cancelled") from error
             raise self._translate(error) from error
         finally:
-            self._remove(epoch)
-            if records is not None and stages.depth:
+            self._remove(shipped)
+            if records is not None and self._stages_in_use().depth:
                 self._remove_shuffles(records)
             self._epochs += 1
             if self._epochs % EPOCHS_UNTIL_FORGOTTEN == 0:
@@ -178,30 +218,17 @@ class RddExchange:
             self._runtime = self._reopen()
             self._has_ended = False
             self._numbers.clear()
-            self._plan = self._ship(pickle.dumps(self._stages_in_use()))
+            self._plan = self._ship_plan(self._stages_in_use())
 
     def _java_ended(self, code: int) -> HeadraceError:
-        """What to say about Java's end; the epoch is tried again if Spark can be started again."""
+        """The error for the end of Java; the epoch is retried if Spark can be started again."""
         self._has_ended = True
         message = f"Spark's Java has ended: it {describe_exit(code)}"
         hints = [hint_for_exit(code), self._see_log("may say more")]
         if self._reopen is None or not self._runtime.can_restart:
             hints.insert(1, "start the pipeline again")
-            return SparkEndedError(message, hint=_joined(hints))
-        return WorkerError(message, hint=_joined(hints))
-
-    def _worker_ended(self, text: str) -> HeadraceError:
-        """What to say about a Python worker that has ended: how, and in which operator."""
-        position = _POSITION.search(text)
-        code = None if position is None else worker_exit(int(position[2]), within=_EXIT_SECONDS)
-        crash = _CRASH.search(text)
-        error = WorkerError(
-            f"a Python worker {'ended without an answer' if code is None else describe_exit(code)}",
-            where=None if position is None else position[1] or None,
-            hint=_joined([None if code is None else hint_for_exit(code), self._see_log()]),
-        )
-        error.traceback_text = "" if crash is None else crash[0]
-        return error
+            return SparkEndedError(message, hint=joined(hints))
+        return WorkerError(message, hint=joined(hints))
 
     def cancel(self) -> None:
         """Cancel the job of the epoch; its Python workers are ended."""
@@ -209,26 +236,44 @@ class RddExchange:
         self._runtime.spark.cancelJobGroup(self._group)
 
     def _translate(self, error: Exception) -> HeadraceError:
-        """What Spark says, as an error of ours that names the log with the rest."""
+        """Spark's error as an error of Headrace that names the log file."""
         if isinstance(error, Py4JError | OSError | EOFError) and not isinstance(error, Py4JJavaError):
             code = self._runtime.exit_code(within=_EXIT_SECONDS)
             if code is not None:
                 return self._java_ended(code)
-        text = str(error)
-        if _WORKER_ENDED in text:
-            return self._worker_ended(text)
-        problem = executor_problem(text)
-        if problem is not None:
-            return problem
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        telling = [line for line in lines if _TELLING in line]
-        message = (telling or lines or [type(error).__name__])[0][:500]
-        if isinstance(error, PySparkException | Py4JError):
-            return WorkerError(f"Spark could not run the epoch: {message}", hint=self._see_log())
-        return ExternalError(f"{type(error).__name__}: {message}", hint=self._see_log())
+        return epoch_failure(
+            error, is_spark=isinstance(error, PySparkException | Py4JError), see_log=self._see_log()
+        )
 
     def _see_log(self, verb: str = "is here") -> str | None:
         return None if self.log_file is None else f"Spark's log {verb}: {self.log_file}"
+
+    @contextlib.contextmanager
+    def _named_stages(self) -> Iterator[None]:
+        """Let Spark's web pages, if it has any, name stages as `_name_stage` does, not after lines."""
+        if not self._has_pages:
+            yield
+            return
+        SCCallSiteSync._spark_stack_depth += 1  # noqa: SLF001 - it leaves the name alone within another call
+        try:
+            yield
+        finally:
+            SCCallSiteSync._spark_stack_depth -= 1  # noqa: SLF001 - as above
+            self._runtime.spark.setLocalProperty(_STAGE_NAME, None)
+
+    def _name_stage(self, stages: StagePlan, stage: int) -> None:
+        """Name the stage whose RDDs come next after its operators."""
+        if self._has_pages:
+            operators = ", ".join(node for chain in stages.at(stage) for node in chain.nodes)
+            self._runtime.spark.setLocalProperty(_STAGE_NAME, f"{stages.plan.name}: {operators}")
+
+    @property
+    def _has_pages(self) -> bool:
+        return self._runtime.ui_url is not None
+
+    def _ship_plan(self, stages: StagePlan) -> Shipped:
+        question = None if self._preflight is None else self._preflight.question_for(self._runtime)
+        return self._ship(pack_stages(stages, question))
 
     def _ship(self, content: bytes) -> Shipped:
         if len(content) <= _MAX_INLINE:
@@ -250,7 +295,8 @@ class RddExchange:
     def lineage(self) -> str:
         """The RDDs of an epoch with a split for each subtask, as Spark describes them."""
         stages = self._stages_in_use()
-        description = self._records(stages, stages.parallelism, b"").toDebugString()
+        receivers = widths(stages, (), lambda: None)
+        description = self._records(stages, stages.parallelism, b"", receivers).toDebugString()
         return (description or b"").decode()
 
     def _stages_in_use(self) -> StagePlan:
@@ -258,16 +304,25 @@ class RddExchange:
             raise InternalError("the exchange has no stages to run")
         return self._stages
 
-    def _records(self, stages: StagePlan, splits: int, epoch: Shipped) -> RDD[Addressed]:
-        """The control records of an epoch, not yet computed."""
-        if splits not in self._numbers:
-            self._numbers[splits] = self._runtime.spark.parallelize(range(splits), splits)
-        records = self._numbers[splits].mapPartitionsWithIndex(_Read(self._plan, epoch))
-        for stage in range(1, stages.depth + 1):
-            arrived = records.partitionBy(stages.width(stage), _own_number)
-            records = arrived.mapPartitionsWithIndex(_Run(self._plan, epoch, stage))
+    def _numbered(self, tasks: int) -> RDD[int]:
+        """An RDD with a partition for each of so many tasks."""
+        if tasks not in self._numbers:
+            self._numbers[tasks] = self._runtime.spark.parallelize(range(tasks), tasks)
+        return self._numbers[tasks]
+
+    def _cores(self) -> int | None:
+        """How many tasks Spark runs at once; None if it adds executors when there are more tasks."""
+        return None if self._runtime.grows else self._runtime.cores
+
+    def _records(
+        self, stages: StagePlan, splits: int, epoch: Shipped, receivers: Sequence[int]
+    ) -> RDD[Addressed]:
+        """The control records of an epoch, not yet computed. `receivers`: how many tasks run later stages."""
+        numbers = self._numbered(splits)
+        self._name_stage(stages, 0)
+        records = numbers.mapPartitionsWithIndex(_Read(self._plan, epoch))
+        for stage, width in enumerate(receivers, start=1):
+            arrived = records.partitionBy(width, _own_number)
+            self._name_stage(stages, stage)
+            records = arrived.mapPartitionsWithIndex(_Run(self._plan, epoch, stage, width))
         return records
-
-
-def _joined(hints: Iterable[str | None]) -> str | None:
-    return "; ".join(filter(None, hints)) or None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import re
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,50 +19,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import ConfigurationError, ExternalError
-from headrace.base.private import log_directory, process_directory, socket_directory
-from headrace.exchanges.spark.exits import VARIABLE as EXITS_VARIABLE
-from headrace.exchanges.spark.exits import exits_directory
+from headrace.base.errors import ConfigurationError, ExternalError, HeadraceError
+from headrace.base.private import log_directory, process_directory
+from headrace.exchanges.spark.class_archive import archive_options, discard_archive, make_archive_later
+from headrace.exchanges.spark.home import check_home
 from headrace.exchanges.spark.java import check_java
+from headrace.exchanges.spark.launch import (
+    JAVA_OPTIONS,
+    LOCAL_DIRECTORY,
+    LOG4J,
+    bind_pages,
+    check_files,
+    common_settings,
+    given_java_options,
+    is_secret,
+    launch_settings,
+    quick_launcher,
+)
 from headrace.exchanges.spark.masters import check_master, is_local
+from headrace.exchanges.spark.registration import registration
 from headrace.exchanges.spark.workers import safe_paths
 
-_LAUNCH: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.streaming.metricsEnabled": "false",
-    "spark.python.worker.reuse": "true",
-    # A worker that crashes leaves its stack, and in which operator it was.
-    "spark.python.worker.faulthandler.enabled": "true",
-}
-_WITHOUT_PAGES: Mapping[str, str] = {
-    # Kept for Spark's web pages, and without them all the same: thousands of tasks of epochs that are over.
-    "spark.ui.retainedJobs": "20",
-    "spark.ui.retainedStages": "60",
-    "spark.ui.retainedTasks": "1000",
-}
-
-_LOCAL = "spark"
-"""Where in the directory of this process Spark keeps its blocks and files, in local mode."""
 _UNREGISTERED = "spark-application-"
 """Begins the id that an application gives itself when no master has given it one."""
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-"""Where options for Java may come from, besides the settings of Spark."""
-
-_SECRET = re.compile("secret|password|token|credential|access[._]?key", re.IGNORECASE)
-"""The names of settings that hold secrets, as Spark's own `spark.redaction.regex` has them, and more."""
-
-_LOG4J = """\
-status = error
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {path}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-"""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""The variable by which `spark-submit` tells a Python driver where its Java listens."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +80,26 @@ class SparkRuntime:
                 files.setAccessible(True)
                 files.get(None).clear()
 
+    @functools.cached_property
+    def ui_url(self) -> str | None:
+        """Where Spark's web pages are, if it serves them."""
+        url: str | None = self.spark.uiWebUrl
+        return url
+
     @property
     def cores(self) -> int:
         """How many tasks Spark runs at once."""
         return int(self.spark.defaultParallelism)
 
+    @functools.cached_property
+    def grows(self) -> bool:
+        """Whether executors are added when there are more tasks."""
+        return str(self.spark.getConf().get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+
 
 @dataclass(frozen=True)
 class SparkRequest:
-    """The Spark that a run asks for; without a master, any that is there."""
+    """The Spark session that a run needs; without a master, any active one."""
 
     master: str | None
     memory: str
@@ -134,6 +125,10 @@ class _Launched:
 _launched: _Launched | None = None
 _failed = threading.Event()
 """Java was started, and ended before Spark did anything."""
+_begins = threading.Event()
+"""Java is being started, or is there."""
+_BEGIN_SECONDS = 3.0
+"""How long is waited until it is; importing PySpark takes most of it."""
 _lock = threading.RLock()
 """Held while Spark is looked for, started or stopped: there is one for all pipelines of a process."""
 _users = 0
@@ -154,6 +149,8 @@ class _EarlyStart:
             self._outcome = _open(self.request)
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
             self._outcome = error
+        finally:
+            _begins.set()
 
     def wait(self) -> SparkRuntime:
         self._thread.join()
@@ -166,12 +163,15 @@ _early: _EarlyStart | None = None
 
 
 def open_early(request: SparkRequest) -> None:
-    """Begin to open Spark; `open_spark` waits until it is there.
+    """Begin to open Spark in the background; `open_spark` waits for it.
 
-    Java needs seconds to start, and as much time passes until the pipeline is read and checked.
+    Java needs seconds to start, and as much time passes until the pipeline is read and checked. Two threads
+    that import hold each other up: this returns when Java is being started.
     """
     global _early  # noqa: PLW0603 - one JVM per process
+    _begins.clear()
     _early = _EarlyStart(request)
+    _begins.wait(_BEGIN_SECONDS)
 
 
 def open_spark(request: SparkRequest) -> SparkRuntime:
@@ -203,7 +203,7 @@ def using_spark(request: SparkRequest) -> Iterator[SparkRuntime]:
 
 def _open(request: SparkRequest) -> SparkRuntime:
     global _launched  # noqa: PLW0603 - one JVM per process
-    from pyspark import SparkContext
+    from pyspark import SparkContext, __version__
 
     with _lock:
         _forget_ended()
@@ -231,13 +231,47 @@ def _open(request: SparkRequest) -> SparkRuntime:
                     hint="leave `master` out to use the active session, or stop it first",
                 )
             return SparkRuntime(active, None, java)
+        if is_submitted():
+            _begins.set()
+            spark = _join_submitted(request)
+            _launched = _Launched(spark, request, None)
+            return SparkRuntime(spark, None, None, is_own=True)
         master, memory, conf = request.launched_with
         check_master(master, environ=os.environ)
         check_java()
+        check_home(os.environ, __version__)
+        check_files(conf)
         log_file = None if request.verbose else _log_file(request.log_dir)
         spark = _start(master, memory, conf, log_file)
         _launched = _Launched(spark, request, log_file)
         return SparkRuntime(spark, log_file, _java(), is_own=True)
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` has started this process: it brings its own JVM and settings."""
+    return _SUBMITTED in os.environ
+
+
+def _join_submitted(request: SparkRequest) -> Any:
+    """A SparkContext in the Java of `spark-submit`, with its master and settings."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - as its constructor does
+    own = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001 - as its constructor does
+    master = own.get("spark.master")
+    if request.master is not None and request.master != master:
+        raise ConfigurationError(
+            f"spark-submit runs this on `{master}`, and the pipeline asks for `{request.master}`",
+            hint="leave `master` out; spark-submit has --master",
+        )
+    for name, value in {**common_settings(request.conf), "spark.app.name": "headrace"}.items():
+        own.setIfMissing(name, value)
+    for name, value in request.conf.items():
+        own.set(name, value)
+    try:
+        return SparkContext.getOrCreate(own)
+    except Exception as error:
+        raise ExternalError(f"Spark did not start on `{master}`: {_reason(error)}") from error
 
 
 def stop_session() -> None:
@@ -267,6 +301,13 @@ def _java() -> subprocess.Popen[bytes] | None:
     return java
 
 
+def _end_java() -> None:
+    """End the Java of this process, and with it whatever waits for it."""
+    java = _java()
+    if java is not None:
+        java.kill()
+
+
 def _exit_code(java: subprocess.Popen[bytes] | None, *, within: float) -> int | None:
     if java is None:
         return None
@@ -284,7 +325,7 @@ def _forget_ended() -> None:
     if _exit_code(_java(), within=0) is None:
         return
     if _launched is not None:
-        shutil.rmtree(process_directory() / _LOCAL, ignore_errors=True)
+        shutil.rmtree(process_directory() / LOCAL_DIRECTORY, ignore_errors=True)
     _launched = None
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway  # noqa: SLF001 - as above
     if context is not None:
@@ -314,7 +355,7 @@ def _undisturbed() -> Iterator[None]:
 
 def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | None) -> Any:
     import py4j.java_gateway
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf, SparkContext, __version__
 
     warnings.filterwarnings("ignore", module=r"pyspark\..*")
     # It would tell the root logger, which then prints whatever anybody logs, when Java ends.
@@ -326,91 +367,48 @@ def _start(master: str, memory: str, conf: Mapping[str, str], log_file: str | No
     if "spark.pyspark.python" in conf:
         # Only `spark-submit` reads the setting; a SparkContext takes the variable.
         os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
-    settings = {"spark.master": master, "spark.app.name": "headrace", **_LAUNCH}
-    settings |= {"spark.driver.memory": memory}
-    if is_local(master):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        settings |= {_JAVA_OPTIONS: _java_options(conf), **_unix_sockets(), **_local_directory()}
-        settings |= {"spark.python.daemon.module": "headrace.exchanges.spark.daemon", **_authentication()}
-        settings |= {f"spark.executorEnv.{EXITS_VARIABLE}": str(exits_directory())}
-    if conf.get("spark.ui.enabled", "false").lower() == "false":
-        settings |= _WITHOUT_PAGES
-    settings |= conf
+    settings = launch_settings(master, memory, conf)
+    bind_pages(master, conf)
     if log_file is not None:
         config = Path(log_file).with_suffix(".log4j2.properties")
-        config.write_text(_LOG4J.format(path=log_file))
-        own = f"-Dlog4j2.configurationFile={config.as_uri()}"
-        settings[_JAVA_OPTIONS] = " ".join([own, *filter(None, [settings.get(_JAVA_OPTIONS)])])
+        config.write_text(LOG4J.format(path=log_file))
+        _add_java_options(settings, f"-Dlog4j2.configurationFile={config.as_uri()}")
+    java_options = given_java_options(settings)
+    if is_local(master):
+        _add_java_options(settings, *archive_options(conf, java_options))
     spark_conf = SparkConf().setAll(list(settings.items()))
     # Arguments of a process can be read by everybody: secrets come with the SparkContext.
     shown = [(name, value) for name, value in settings.items() if not is_secret(name)]
     try:
         _launch(SparkConf().setAll(shown), log_file)
-        context = SparkContext.getOrCreate(spark_conf)
+        with registration(master, __version__, None if log_file is None else Path(log_file), _end_java):
+            context = SparkContext.getOrCreate(spark_conf)
         if context.applicationId.startswith(_UNREGISTERED):
             with suppress(Exception):  # it is being stopped
                 context.stop()
             raise ConnectionError("who accepts connections there does not answer as a master")  # noqa: TRY301
+    except HeadraceError:
+        raise
     except Exception as error:
         raise ExternalError(
             f"Spark did not start on `{master}`: {_reason(error)}", hint=_see(log_file)
         ) from error
+    if is_local(master):
+        make_archive_later(conf, java_options)
     # When Java ends, it would print a traceback.
     server: Any = context._accumulatorServer  # noqa: SLF001 - there is no public way
     server.handle_error = lambda *_: None
     return context
 
 
-def _java_options(conf: Mapping[str, str]) -> str:
-    """Let Java compile quickly rather than well: rows are computed by the workers, Java moves them.
-
-    Its thorough compiler takes a core for the first minutes, and the workers have two at worst. Java does not
-    start with two garbage collectors: whoever has chosen one keeps it. What Java makes lives as long as an
-    epoch, and it would let half a gigabyte of it pile up before it looks for garbage.
-    """
-    java_options = conf.get("spark.driver.defaultJavaOptions", "")
-    java_options += " ".join(os.environ.get(name, "") for name in _JAVA_VARIABLES)
-    collector = [] if re.search(r"-XX:.Use\w+GC", java_options) else ["-XX:+UseParallelGC"]
-    chosen = "spark.driver.memory" in conf or re.search(r"-Xmn|NewSize|NewRatio", java_options)
-    young = [] if chosen else ["-XX:MaxNewSize=128m"]
-    # Java unpacks libraries there, which it loads.
-    directory = str(process_directory())
-    is_plain = "java.io.tmpdir" not in java_options and re.fullmatch(r"[\w./@+-]+", directory)
-    temporary = [f"-Djava.io.tmpdir={directory}"] if is_plain else []
-    return " ".join(["-XX:TieredStopAtLevel=1", *collector, *young, *temporary])
-
-
-def _unix_sockets() -> dict[str, str]:
-    """Let workers be reached over sockets in a directory of our own, where that is possible.
-
-    Over TCP each task waits some 40 ms for a packet that is held back.
-    """
-    directory = socket_directory() if hasattr(socket, "AF_UNIX") else None
-    if directory is None:
-        return {}
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(directory),
-    }
-
-
-def _local_directory() -> dict[str, str]:
-    """Let Spark keep its blocks and files where only this user can look; a killed run's are cleared."""
-    directory = process_directory() / _LOCAL
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return {"spark.local.dir": str(directory)}
-
-
-def _authentication() -> dict[str, str]:
-    """Let no other user connect to Spark's ports on this machine: who is let in can run code.
-
-    Without a secret Spark makes one for `local[*]`, but not for `local-cluster`.
-    """
-    return {"spark.authenticate": "true", "spark.authenticate.secret": secrets.token_hex(32)}
+def _add_java_options(settings: dict[str, str], *options: str) -> None:
+    """Put options of Java before those that there are."""
+    if options:
+        settings[JAVA_OPTIONS] = " ".join([*options, *filter(None, [settings.get(JAVA_OPTIONS)])])
 
 
 def _launch(conf: Any, log_file: str | None) -> None:
-    """Start Java in a process group of its own; what it and its Python workers say goes to the log.
+    """Start Java in its own process group; its output and that of Python workers goes to the log.
 
     A signal to our group, such as `timeout` sends it, asks this process to stop. Java would obey it at once.
     """
@@ -419,21 +417,18 @@ def _launch(conf: Any, log_file: str | None) -> None:
 
     if SparkContext._gateway is None:  # noqa: SLF001 - it asks the same before it starts one
         try:
-            with safe_paths(), ExitStack() as opened:
+            with safe_paths(), quick_launcher(), ExitStack() as opened:
                 options: dict[str, Any] = {"process_group": 0}
                 if log_file is not None:
                     log = opened.enter_context(Path(log_file).open("ab"))
                     options |= {"stdout": log, "stderr": log}
+                _begins.set()
                 gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except Exception:
             _failed.set()
+            discard_archive()
             raise
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 - as its constructor does
-
-
-def is_secret(name: str) -> bool:
-    """Whether a setting of Spark holds a secret, by its name."""
-    return _SECRET.search(name) is not None
 
 
 def _reason(error: BaseException) -> str:
@@ -468,7 +463,10 @@ def _log_file(log_dir: str | None) -> str:
 
 
 def _share_log(log_file: str | None, log_dir: str | None) -> None:
-    """Let Spark's log be found where a run asks for it, though another of this process has started Spark."""
+    """Make Spark's log available in a run's log directory, though Spark was started without it.
+
+    It was started by another run, or before the directory was known to be of use.
+    """
     if log_file is None or log_dir is None:
         return
     path = Path(_log_file(log_dir))
@@ -478,7 +476,13 @@ def _share_log(log_file: str | None, log_dir: str | None) -> None:
         path.unlink()
         path.hardlink_to(log_file)
     except OSError:  # on another file system
-        path.write_text(f"Spark was started by another pipeline of this process: its log is {log_file}\n")
+        path.write_text(f"Spark's log is {log_file}, and is copied here when its process ends\n")
+        atexit.register(_copy_log, Path(log_file), path)
+
+
+def _copy_log(log_file: Path, path: Path) -> None:
+    with suppress(OSError):  # one of the directories is gone
+        shutil.copyfile(log_file, path)
 
 
 _needed: set[Path] = set()

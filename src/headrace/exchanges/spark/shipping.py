@@ -12,44 +12,71 @@ import sys
 import sysconfig
 import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from cloudpickle.cloudpickle import subimport
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from headrace.base.errors import ConfigurationError
 from headrace.base.private import process_directory
+from headrace.exchanges.py_files import find_py_files
+from headrace.exchanges.spark.launch import DAEMON, DAEMON_SETTING
 from headrace.model.plan import Plan
+
+_CODE = "headrace-code-"
+"""Begins the name of an archive of shipped modules."""
 
 
 def ship_code(context: Any, plan: Plan, py_files: Sequence[str] = ()) -> None:
-    """Give the workers every module that the plan's operators come from, and `py_files`.
+    """Give the workers of a SparkContext what they need: see `files_to_ship`."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    with_headrace = not context.master.startswith("local")
+    for path in files_to_ship(plan, py_files, with_headrace=with_headrace):
+        if with_headrace and Path(path).name.startswith(_CODE):
+            _let_daemons_import(context, Path(path).name)
+        try:
+            context.addPyFile(path)
+        except (PySparkException, Py4JError) as error:
+            raise not_shipped(path, error) from error
+
+
+def files_to_ship(plan: Plan, py_files: Sequence[str], *, with_headrace: bool) -> list[str]:
+    """Return files with every module that the plan's operators come from, and `py_files`.
 
     The modules of a script are the ones loaded from the directories that its operators' modules lie in.
     Installed packages are not shipped: the workers' own Python has to have them.
     """
-    shipped: list[str] = []
-    for name in py_files:
-        if not Path(name).exists():
-            raise ConfigurationError(f"--py-files: there is no file {name}")
-        shipped.append(str(Path(name).resolve()))
+    shipped = [str(path) for path in find_py_files(py_files)]
     files = dict(_user_files(plan))
-    if not context.master.startswith("local"):
+    if with_headrace:
         files |= dict(_package_files(Path(__file__).parents[2], "headrace"))
     if files:
         shipped.append(_archive(files))
-    for path in shipped:
-        try:
-            context.addPyFile(path)
-        except (PySparkException, Py4JError) as error:
-            raise ConfigurationError(
-                f"{path} cannot be shipped to the workers: {str(error).splitlines()[0]}",
-                hint="pipelines of one process share the workers: files for them need different names",
-            ) from error
+    return shipped
+
+
+def not_shipped(path: str, error: Exception) -> ConfigurationError:
+    """What to say when Spark does not take a file."""
+    return ConfigurationError(
+        f"{path} cannot be shipped to the workers: {str(error).splitlines()[0]}",
+        hint="pipelines of one process share the workers: files for them need different names",
+    )
+
+
+def _let_daemons_import(context: Any, archive: str) -> None:
+    """Let Headrace's daemon, which forks the workers, import Headrace from the shipped archive.
+
+    Files that are shipped lie in the working directory of an executor, which is that of this process too.
+    """
+    if context.getConf().get(DAEMON_SETTING) == DAEMON:
+        paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+        context.environment["PYTHONPATH"] = os.pathsep.join(
+            [*(path for path in paths if path and not path.startswith(_CODE)), archive]
+        )
 
 
 def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
@@ -60,6 +87,11 @@ def _user_files(plan: Plan) -> Iterator[tuple[str, Path]]:
         if (module := sys.modules.get(name)) is not None
         if (root := _root_of(module)) is not None
     }
+    yield from modules_from(roots)
+
+
+def modules_from(roots: Collection[Path]) -> Iterator[tuple[str, Path]]:
+    """The files of the modules that were loaded from these directories, by their paths below them."""
     for module in list(sys.modules.values()) if roots else ():
         root = _root_of(module)
         if root is not None and root in roots and module.__name__ != "__main__":
@@ -141,7 +173,7 @@ def _archive(files: dict[str, Path]) -> str:
 
 def _write_archive(contents: dict[str, bytes], digest: str) -> str:
     # The workers run it: it is a new file, in a directory that nobody else can write to.
-    path = process_directory() / f"headrace-code-{digest}-{secrets.token_hex(4)}.zip"
+    path = process_directory() / f"{_CODE}{digest}-{secrets.token_hex(4)}.zip"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w+b") as file, zipfile.ZipFile(file, "w") as archive:
         # Without an entry of its own a directory is no namespace package to Python.

@@ -1,4 +1,4 @@
-"""Spark's Python processes: what they may import, and what they need not look at again and again."""
+"""Spark's Python workers: their import path, and settings that make them faster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VARIABLE, _OURS = "PYTHONSAFEPATH", "headrace"
 
 @contextmanager
 def safe_paths() -> Iterator[None]:
-    """Let processes that are started now not look for modules in the directory they are started in.
+    """Keep the working directory off the import path of processes that are started now.
 
     Python would look there first, and a file such as `types.py` or `operator.py` beside a pipeline would be
     taken for the module of Python's own.
@@ -74,7 +74,7 @@ POSITION_OF = "headrace worker"
 
 
 def leave_position() -> None:
-    """Let Spark's error name the position of this worker if it ends without an answer.
+    """Make Spark's error name the position of this worker if it ends without a result.
 
     Spark puts a file of the worker into the message. Python writes the stack of a crash there, if it can: it
     comes behind the position.
