@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base import columns
+
 PACKAGE = Path(__file__).parents[2] / "src" / "headrace"
 
 LAYERS = (
@@ -22,6 +24,7 @@ LAYERS = (
     "jobs",
     "api",
     "testing",
+    "server",
     "cli",
     "__main__",
 )
@@ -39,6 +42,10 @@ FENCES = {
     "yaml": ("dataflow",),
     "click": ("cli",),
     "rich": ("cli",),
+    "fastapi": ("server",),
+    "starlette": ("server",),
+    "uvicorn": ("server",),
+    "prometheus_client": ("server",),
 }
 """Outside libraries, and the only parts of the package that may import them."""
 
@@ -169,6 +176,32 @@ def test_no_two_public_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_a_variable_says_what_it_holds() -> None:
+    vague = {"one", "found", "place", "made", "known", "given", "kept"}
+    named = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno}"
+        for file in files()
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if (isinstance(node, ast.arg) and node.arg in vague)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in vague)
+    ]
+    assert named == []
+
+
+def test_reserved_columns_are_named_in_one_place() -> None:
+    reserved = {columns.TIMESTAMP, columns.RETRACT, columns.KEY_HASH}
+    named = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno}"
+        for file in files()
+        if file != PACKAGE / "base" / "columns.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in reserved
+    ]
+    assert named == []
 
 
 def test_only_the_cli_prints() -> None:

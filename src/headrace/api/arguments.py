@@ -10,6 +10,23 @@ from typing import Any
 from headrace.base.durations import parse_duration
 from headrace.base.errors import ConfigurationError, HeadraceError, PlanError
 
+
+def check_argument(value: object, name: str, kinds: tuple[type, ...], expected: str, *, example: str) -> None:
+    """Refuse an argument of another type: `name` takes `expected`, such as `example`."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise PlanError(
+            f"`{name}` takes {expected}, got {type(value).__name__} {value!r}", hint=f"such as `{example}`"
+        )
+
+
+def check_callable(value: object, name: str, *, example: str) -> None:
+    """Refuse an argument that is neither None nor can be called."""
+    if value is not None and not callable(value):
+        raise PlanError(
+            f"`{name}` takes a function, got {type(value).__name__} {value!r}", hint=f"such as `{example}`"
+        )
+
+
 _LONGEST = timedelta(days=100 * 365)
 """Longer durations are mistakes, and some overflow the nanoseconds of SQL."""
 
@@ -75,14 +92,17 @@ def check_mapping(value: object, method: str, example: str) -> Mapping[str, Any]
 
 def check_duration(value: str | timedelta, option: str) -> timedelta:
     """The duration that an argument gives; raises for what is none, and for one longer than a century."""
+    refusal = ConfigurationError(
+        f"`{option}` takes a duration, got {value!r}", hint="such as `'10s'`, `'1h 30m'` or a timedelta"
+    )
+    if not isinstance(value, str | timedelta):  # a number has no unit
+        raise refusal
     try:
         duration = parse_duration(value)
     except OverflowError:
         duration = timedelta.max
-    except (HeadraceError, TypeError, ValueError, AttributeError):
-        raise ConfigurationError(
-            f"`{option}` takes a duration, got {value!r}", hint="such as `'10s'`, `'1h 30m'` or a timedelta"
-        ) from None
+    except (HeadraceError, ValueError):
+        raise refusal from None
     if duration > _LONGEST:
         raise ConfigurationError(f"`{option}` is at most {_LONGEST.days} days, got {value!r}")
     return duration
@@ -94,15 +114,31 @@ def check_row_count(n: object) -> None:
         raise PlanError(f"show takes the number of rows to show, got {n!r}")
 
 
-def check_run_arguments(state_dir: object, on_progress: object) -> None:
+def check_seconds(timeout: object) -> None:
+    """Refuse a `timeout` that is not a number of seconds."""
+    if timeout is not None:
+        check_argument(timeout, "timeout", (int, float), "seconds", example="timeout=60")
+
+
+def check_run_arguments(
+    state_dir: object,
+    on_progress: object,
+    *,
+    from_epoch: object,
+    allow_drop: object,
+    watch: object,
+    master: object = None,
+) -> None:
     """Refuse arguments of a run that cannot work, before Spark starts."""
     if state_dir is not None and not isinstance(state_dir, str | Path):
         raise PlanError(
             f"`state_dir` takes a path, got {type(state_dir).__name__} {state_dir!r}",
             hint="such as `run('state/orders')`; other arguments are passed by name: `run(max_epochs=3)`",
         )
-    if on_progress is not None and not callable(on_progress):
-        raise PlanError(
-            f"`on_progress` takes a function, got {type(on_progress).__name__} {on_progress!r}",
-            hint="it is called with a hr.Progress after each epoch: `on_progress=print`",
-        )
+    check_callable(on_progress, "on_progress", example="on_progress=print")
+    if from_epoch is not None:
+        check_argument(from_epoch, "from_epoch", (int,), "the number of an epoch", example="from_epoch=12")
+    if master is not None:
+        check_argument(master, "master", (str,), "the URL of a master", example="master='local[4]'")
+    for name, value in (("allow_drop", allow_drop), ("watch", watch)):
+        check_argument(value, name, (bool,), "True or False", example=f"{name}=True")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
@@ -120,25 +120,31 @@ def _rows_of(ctx: OperatorContext) -> str:
 ANY_ROWS = DeclaredRows()
 
 
-class MapBatches(ArrowOperator):
-    """Applies a function to every batch: `stream.map(function)`."""
+class FunctionOperator(ArrowOperator):
+    """The base of the operators that apply a function of the user to rows or batches."""
 
     outputs = ()
+    method: ClassVar[str]
+    """The method of a stream that makes it, which names it if the function has no name."""
 
-    def __init__(
-        self, function: Callable[[pa.RecordBatch], Batches], declared: DeclaredRows = ANY_ROWS
-    ) -> None:
+    def __init__(self, function: Callable[[Any], Any], declared: DeclaredRows = ANY_ROWS) -> None:
         self.function = function
         self.declared = declared
 
     @property
     def name(self) -> str:
-        return function_name(self.function, "map")
+        return function_name(self.function, self.method)
 
     @property
     def output(self) -> pa.Schema | None:
         """The columns of its rows, if they are declared."""
         return self.declared.schema
+
+
+class MapBatches(FunctionOperator):
+    """Applies a function to every batch: `stream.map(function)`."""
+
+    method = "map"
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect what the function returns for the batch."""
@@ -148,25 +154,10 @@ class MapBatches(ArrowOperator):
         self.declared.collect(rows, ctx, collector)
 
 
-class FlatMapBatches(ArrowOperator):
+class FlatMapBatches(FunctionOperator):
     """Applies a function to every batch, which returns several: `stream.flat_map(function, per="batch")`."""
 
-    outputs = ()
-
-    def __init__(
-        self, function: Callable[[pa.RecordBatch], Iterable[Batches]], declared: DeclaredRows = ANY_ROWS
-    ) -> None:
-        self.function = function
-        self.declared = declared
-
-    @property
-    def name(self) -> str:
-        return function_name(self.function, "flat_map")
-
-    @property
-    def output(self) -> pa.Schema | None:
-        """The columns of its rows, if they are declared."""
-        return self.declared.schema
+    method = "flat_map"
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect each batch that the function returns."""
@@ -181,30 +172,13 @@ class FlatMapBatches(ArrowOperator):
             self.declared.collect(rows, ctx, collector)
 
 
-class FlatMapRows(ArrowOperator):
+class FlatMapRows(FunctionOperator):
     """Applies a function to every row, which returns several: `stream.flat_map(function)`.
 
     A returned row has the event time of the row it was made from, unless it has a `_timestamp` of its own.
     """
 
-    outputs = ()
-
-    def __init__(
-        self,
-        function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
-        declared: DeclaredRows = ANY_ROWS,
-    ) -> None:
-        self.function = function
-        self.declared = declared
-
-    @property
-    def name(self) -> str:
-        return function_name(self.function, "flat_map")
-
-    @property
-    def output(self) -> pa.Schema | None:
-        """The columns of its rows, if they are declared."""
-        return self.declared.schema
+    method = "flat_map"
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector) -> None:
         """Collect the rows that the function returns for the rows of the batch, in their order."""
@@ -291,7 +265,7 @@ class ConformColumns(ArrowOperator):
 
 
 class ForwardBatches(ArrowOperator):
-    """Forwards batches: what stands behind `key_by` where a query follows."""
+    """Forwards batches unchanged: the operator between `key_by` and a query that follows it."""
 
     outputs = ()
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.api.call_site import located
 from headrace.api.schemas import parse_schema
+from headrace.base.call_site import located
 from headrace.base.errors import HeadraceError
 from headrace.base.options import parse_options
 from headrace.model.registry import Role, registry

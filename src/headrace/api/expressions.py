@@ -10,7 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from headrace.api.call_site import located
+from headrace.api.arguments import check_argument
+from headrace.base.call_site import located
 from headrace.base.errors import PlanError
 from headrace.model.fragments import literal, quote
 
@@ -111,6 +112,7 @@ class Column:
         >>> hr.col("window").field("start")
         Column("window"['start'])
         """
+        check_argument(name, "field", (str,), "the name of a field", example="field('start')")
         return Column(f"{self._sql}[{literal(name)}]")
 
     def is_null(self) -> Column:
@@ -155,7 +157,13 @@ class Column:
         Column("shop" IN ('mill', 'weir'))
         """
         if not values:
-            raise PlanError("is_in takes at least one value")
+            raise PlanError("is_in takes at least one value", hint="such as `is_in('mill', 'weir')`")
+        for value in values:
+            if isinstance(value, list | tuple | set | frozenset):
+                raise PlanError(
+                    f"is_in takes its values one by one, got {type(value).__name__} {value!r}",
+                    hint="write `is_in('mill', 'weir')`, or `is_in(*values)`",
+                )
         return Column(f"({self._sql} IN ({', '.join(_operand(value) for value in values)}))")
 
     @located
@@ -189,6 +197,7 @@ class Column:
         >>> hr.col("name").like("a%")
         Column("name" LIKE 'a%')
         """
+        check_argument(pattern, "like", (str, Column), "a pattern", example="like('a%')")
         return Column(f"({self._sql} LIKE {_operand(pattern)})")
 
     @located
@@ -301,6 +310,8 @@ def col(name: str, *, table: str | None = None) -> Column:
     """
     if name == "" or not isinstance(name, str):
         raise PlanError(f"col takes the name of a column, got {name!r}")
+    if table is not None:
+        check_argument(table, "table", (str,), "the name of a stream in a join", example="table='other'")
     return Column(quote(name) if table is None else f"{quote(table)}.{quote(name)}")
 
 

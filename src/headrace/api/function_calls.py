@@ -76,9 +76,11 @@ def call_schema(function: Function, names: Sequence[str], schema: pa.Schema | No
 
 
 def load_functions(functions: Iterable[Function | str | Path]) -> tuple[Function, ...]:
-    """Functions, those of files and modules among them."""
+    """Functions, and those that files and modules define."""
     if isinstance(functions, str | Path):
         functions = [functions]
+    if not isinstance(functions, Iterable):
+        raise _not_functions(functions)
     loaded = [
         load_udfs(item) if isinstance(item, str | Path) else [_check_function(item)] for item in functions
     ]
@@ -87,8 +89,12 @@ def load_functions(functions: Iterable[Function | str | Path]) -> tuple[Function
 
 def _check_function(item: Function) -> Function:
     if not callable(getattr(item, "install", None)):
-        raise PlanError(
-            f"`udfs` takes functions made with @hr.udf or its like, and files of them, got {item!r}",
-            hint="decorate it with @hr.udf",
-        )
+        raise _not_functions(item)
     return item
+
+
+def _not_functions(value: object) -> PlanError:
+    return PlanError(
+        f"`udfs` takes functions made with @hr.udf or its like, and files of them, got {value!r}",
+        hint="decorate it with @hr.udf",
+    )

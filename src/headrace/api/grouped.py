@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from headrace.api.arguments import check_duration, refuse_id_alone
-from headrace.api.call_site import located
 from headrace.api.expressions import Column, interval
 from headrace.api.query_text import QueryText, add_items, expression_text
+from headrace.base.call_site import located
 from headrace.base.durations import format_duration
 from headrace.base.errors import PlanError
 from headrace.model.fragments import quote

@@ -1,4 +1,4 @@
-"""The rows of a stream as a table that shows itself in a notebook while they come."""
+"""The rows of a stream as a table, which is updated live in a notebook."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LiveTable:
 
     @property
     def rows(self) -> list[Cells]:
-        """The rows that are shown, as texts: at most `limit` of them, the newest last."""
+        """The displayed rows as strings: at most `limit`, the newest last."""
         return self._rows.last(self.limit)
 
     @property
@@ -155,7 +155,7 @@ class LiveTables:
 
 
 class _View:
-    """A table on the page of a notebook, redrawn where it stands; nothing where there is no notebook."""
+    """Displays a table in a notebook cell and updates it in place; does nothing elsewhere."""
 
     def __init__(self, table: LiveTable) -> None:
         self._table = table

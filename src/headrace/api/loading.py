@@ -1,7 +1,8 @@
-"""Finds the pipeline that a user asks for: in a file of Python or YAML, in files of SQL, or in a text."""
+"""Loads the pipeline of a Python file, a YAML dataflow, SQL files or a SQL string."""
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import re
 import sys
@@ -10,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from headrace.api.arguments import check_argument
 from headrace.api.pipeline import Pipeline
+from headrace.base.call_site import located
 from headrace.base.errors import UserError, suggest
 from headrace.base.secrets import Secrets
 from headrace.base.spans import Source, hide_written
@@ -31,7 +35,7 @@ _SQL = re.compile(r"(create|insert|select|with|set)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Program:
-    """What a user asks to run: a Python file, a YAML dataflow, or texts of SQL that are taken as one."""
+    """The program to run: a Python file, a YAML dataflow, or SQL scripts that are run as one."""
 
     name: str
     """The name of the pipeline that SQL becomes; a Python file names its own."""
@@ -43,7 +47,7 @@ class Program:
 
     @cached_property
     def secrets(self) -> Secrets:
-        """What the texts name as `{{ NAME }}`."""
+        """The secrets that the program refers to as `{{ NAME }}`."""
         texts = [source.text for source in self.sql]
         if self.dataflow is not None and Path(self.dataflow).is_file():
             texts.append(Path(self.dataflow).read_text(encoding="utf-8", errors="replace"))
@@ -65,7 +69,7 @@ class Program:
 
 
 def find_program(files: Sequence[str], *, texts: Sequence[str] = ()) -> Program:
-    """The program in these files, in their order, and then in these texts; `-` is the standard input.
+    """The program of these files, in order, followed by these SQL strings; `-` is standard input.
 
     A pipeline of SQL is called after the last file.
     """
@@ -87,7 +91,8 @@ def find_program(files: Sequence[str], *, texts: Sequence[str] = ()) -> Program:
     return Program(_name_of(named[-1]) if named else UNNAMED, sql=(*read, *inline))
 
 
-def load_pipeline(path: str) -> Pipeline:
+@located
+def load_pipeline(path: str | Path) -> Pipeline:
     """The pipeline that a file defines: `file.sql`, `file.yml`, `file.py`, or `file.py:name`.
 
     The name may be that of a `Pipeline` or of a function that returns one.
@@ -102,12 +107,14 @@ def load_pipeline(path: str) -> Pipeline:
         UserError: there is no such file, or no pipeline in it, or what it holds is wrong.
 
     >>> import headrace as hr
-    >>> hr.load_pipeline("missing.py")
-    Traceback (most recent call last):
-    ...
-    headrace.base.errors.UserError: there is no file missing.py
+    >>> try:
+    ...     hr.load_pipeline("missing.py")
+    ... except hr.UserError as error:
+    ...     print(error.message)
+    there is no file missing.py
     """
-    return find_program([path]).load()
+    check_argument(path, "path", (str, Path), "the path of a pipeline", example="load_pipeline('flow.py')")
+    return find_program([str(path)]).load()
 
 
 def _name_of(file: str) -> str:
@@ -229,13 +236,23 @@ def _load_module(file: Path) -> Mapping[str, Any]:
             f"{error.msg}{caret}", where=f"{file}, line {error.lineno}, column {error.offset}"
         ) from error
     except Exception as error:
-        text = "".join(traceback.format_exception_only(error)).strip()
-        raise UserError(f"{file} raised {text}", where=_line_in(error, file)) from error
+        text = f"{type(error).__name__}: {error}".rstrip(": ")
+        hint = _similar_names(error, module)
+        raise UserError(f"{file} raised {text}", where=_line_in(error, file), hint=hint) from error
     return vars(module)
 
 
+def _similar_names(error: Exception, module: ModuleType) -> str | None:
+    """What Python suggests for a misspelt name where it prints a traceback itself."""
+    if isinstance(error, AttributeError) and error.name is not None:
+        return suggest(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
+    if isinstance(error, NameError) and error.name is not None:
+        return suggest(error.name, [*vars(module), *vars(builtins)])
+    return None
+
+
 def _line_in(error: BaseException, file: Path) -> str | None:
-    """The last line of the user's file that an error came through."""
+    """The last line of the user's file in the traceback of an error."""
     lines = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -11,24 +11,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, get_args
 
-from headrace.api.arguments import check_id, check_run_arguments
-from headrace.api.call_site import located
+from headrace.api.arguments import check_argument, check_callable, check_id, check_run_arguments
 from headrace.api.connectors import ConfiguredSink, ConfiguredSource
 from headrace.api.function_calls import load_functions
 from headrace.api.live_table import LiveTable, LiveTables, in_notebook
 from headrace.api.plan_html import stages_html
 from headrace.api.query_text import QueryText, SqlText
+from headrace.api.recording import recording_plan
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, takes_schema
 from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.api.stream import Stream, derived_stream
+from headrace.base.call_site import call_site, located
 from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.spans import Source
+from headrace.connectors.base import Connector
 from headrace.connectors.columns import source_schema
 from headrace.dataflow.document.load import load_dataflow
 from headrace.dataflow.document.model import Dataflow
+from headrace.dataflow.plan.diagram import describe, draw_dataflow, mermaid_text
 from headrace.dataflow.plan.lower import lower_dataflow
 from headrace.dataflow.plan.reload import Reload
+from headrace.dataflow.runtime.printed import recent_lines
 from headrace.engine.explain import explain_json, explain_mermaid, explain_text
 from headrace.engine.stages import StagePlan, cut_stages
 from headrace.jobs.handle import PipelineRun, start_job
@@ -58,7 +62,7 @@ class _Step:
 
     @property
     def parts(self) -> list[Part]:
-        """Where the rows of all its inputs come from."""
+        """The origins of the rows of all inputs."""
         return [part for several in self.inputs for part in several]
 
 
@@ -89,7 +93,7 @@ def _run_to_the_end(
 
 
 class Pipeline:
-    """What a user composes: sources, operators and sinks under one name, which is also that of its state.
+    """Sources, operators and sinks under one name, which also identifies the state.
 
     Args:
         name: letters, digits, `-`, `_` and `.`.
@@ -123,6 +127,7 @@ class Pipeline:
         self.dataflow: Dataflow | None = None
         """The document that it was made from, if it was one."""
         self._functions = load_functions(udfs)
+        self._recording: tuple[Path, Mapping[str, Any]] | None = None
         self._begin: Callable[[], PlanBuilder] = lambda: PlanBuilder(name, secrets=self._sql.secrets)
         self._sql = StreamSql(functions=self._functions)
         self._builder = self._begin()
@@ -137,6 +142,7 @@ class Pipeline:
         return f"Pipeline({self.name!r})"
 
     @classmethod
+    @located
     def from_sql(
         cls,
         text: str | Sequence[Source],
@@ -166,7 +172,9 @@ class Pipeline:
         >>> hr.Pipeline.from_sql("SELECT 1 AS one", name="one")
         Pipeline('one')
         """
-        sources = [Source("<sql>", text)] if isinstance(text, str) else list(text)
+        check_callable(preview, "preview", example="preview=lambda select: ('stdout', {})")
+        check_callable(sinks, "sinks", example="sinks=lambda table: ('memory', {'name': table.name})")
+        sources = [Source("<sql>", text)] if isinstance(text, str) else _sources(text)
         functions = load_functions(udfs)
         pipeline = cls(name, udfs=functions)
         show = preview or (pipeline._show_query if in_notebook() else print_rows)
@@ -176,6 +184,7 @@ class Pipeline:
         return pipeline
 
     @classmethod
+    @located
     def from_dataflow(
         cls, file: str | Path, *, name: str | None = None, udfs: Iterable[Function | str | Path] = ()
     ) -> Pipeline:
@@ -194,11 +203,13 @@ class Pipeline:
             UserError: there is no such file.
 
         >>> import headrace as hr
-        >>> hr.Pipeline.from_dataflow("missing.yml")
-        Traceback (most recent call last):
-        ...
-        headrace.base.errors.UserError: there is no file missing.yml
+        >>> try:
+        ...     hr.Pipeline.from_dataflow("missing.yml")
+        ... except hr.UserError as error:
+        ...     print(error.message)
+        there is no file missing.yml
         """
+        check_argument(file, "file", (str, Path), "a path", example="from_dataflow('flow.yml')")
         dataflow = load_dataflow(Path(file), name=name)
         pipeline = cls(dataflow.name, udfs=udfs)
         pipeline.dataflow = dataflow
@@ -237,7 +248,7 @@ class Pipeline:
         >>> pipeline.source("single_file", path="orders.json", schema="id BIGINT, shop TEXT", id="orders")
         Stream(orders: id BIGINT, shop TEXT)
         """
-        what, connector_options = self._connector(source, options)
+        what, connector_options = self._connector("source", source, options)
         declared = None if schema is None else parse_schema(schema)
         by_option = (
             declared is not None
@@ -248,6 +259,11 @@ class Pipeline:
         if by_option:
             connector_options = {**connector_options, "schema": declared}
         operator = registry.build("source", what, connector_options) if isinstance(what, str) else what
+        if isinstance(operator, Connector) and operator.emits_upserts(operator.options.model_dump()):
+            raise PlanError(
+                "`upsert` is for tables of SQL, which make changes of the rows",
+                hint="define the table in SQL: hr.Pipeline.from_sql('CREATE TABLE … ')",
+            )
         columns = source_schema(operator) if isinstance(operator, SourceOperator) else None
         shape = (
             StreamShape(columns)
@@ -269,7 +285,7 @@ class Pipeline:
         schema: Schema | None = None,
         **options: Any,
     ) -> Stream:
-        """Send several streams through one operator, which tells them apart by their index.
+        """Apply one operator to several streams; it distinguishes them by the index of the input.
 
         Args:
             operator: an `ArrowOperator`, or the registered name of one.
@@ -403,9 +419,36 @@ class Pipeline:
         >>> [node.id for node in pipeline.plan().nodes]
         ['memory_1', 'memory_1.watermark', 'filter_1.project', 'blackhole_1']
         """
-        if not any(isinstance(part, Derived) for step in self._steps for part in step.parts):
-            return self._builder.plan()
-        return self._planned(self._steps)
+        is_built = not any(isinstance(part, Derived) for step in self._steps for part in step.parts)
+        plan = self._builder.plan() if is_built else self._planned(self._steps)
+        if self._recording is None:
+            return plan
+        directory, program = self._recording
+        return recording_plan(plan, directory, program=program)
+
+    @located
+    def record(self, directory: str | Path, *, program: Mapping[str, Any] | None = None) -> Pipeline:
+        """Let runs record what the sources read and what operators send and write, for `headrace replay`.
+
+        Args:
+            directory: where to, an empty directory or one that does not exist; after a crash the same one,
+                with the same state directory.
+            program: what the recording says of the pipeline.
+
+        Returns:
+            The pipeline.
+
+        >>> import headrace as hr, tempfile
+        >>> from headrace.testing.in_process import run_in_process
+        >>> pipeline = hr.Pipeline()
+        >>> pipeline.source("impulse", message_count=30).sink("blackhole")
+        Stream(impulse_1: counter BIGINT, subtask_index BIGINT)
+        >>> [node.id for node in pipeline.record("recorded").plan().nodes]
+        ['impulse_1', 'blackhole_1', 'recorder']
+        """
+        check_argument(directory, "directory", (str, Path), "a path", example="record('recorded')")
+        self._recording = Path(directory).absolute(), dict(program or {})
+        return self
 
     @located
     def explain(
@@ -441,7 +484,7 @@ class Pipeline:
                 candidates=get_args(ExplainFormat),
                 listing="it is one of",
             )
-        settings = load_settings(flags={"run": {"parallelism": parallelism}})
+        settings = load_settings(flags={"run": {"parallelism": parallelism}}, flags_at=call_site())
         stages = cut_stages(self.plan(), parallelism=parallelism_of(settings) or 1)
         shown = _spark_plan(stages, settings) if spark else None
         if format == "json":
@@ -456,7 +499,7 @@ class Pipeline:
         self,
         state_dir: str | Path | None = None,
         *,
-        parallelism: int | None = None,
+        parallelism: int | str | None = None,
         master: str | None = None,
         max_epochs: int | None = None,
         epoch_rows: int | None = None,
@@ -473,7 +516,7 @@ class Pipeline:
 
         Args:
             state_dir: where checkpoints are kept; without one they are gone after the run.
-            parallelism: how many subtasks an operator has.
+            parallelism: how many subtasks an operator has, or bounds such as `auto:2-64` to follow the load.
             master: the master of Spark.
             max_epochs: how many epochs to run at most.
             epoch_rows: how many rows an epoch reads at most.
@@ -499,7 +542,16 @@ class Pipeline:
         ...     print(error.message)
         pipeline `empty` is empty
         """
-        check_run_arguments(state_dir, on_progress)
+        check_run_arguments(
+            state_dir,
+            on_progress,
+            from_epoch=from_epoch,
+            allow_drop=allow_drop,
+            watch=watch,
+            master=master,
+        )
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise PlanError(f"`stop` takes a threading.Event, got {type(stop).__name__} {stop!r}")
         settings, keywords = self._job(
             state_dir,
             parallelism=parallelism,
@@ -554,17 +606,37 @@ class Pipeline:
         master: str | None,
         watch: bool,
         options: RunOptions | None,
-        **run: int | None,
+        **run: int | str | None,
     ) -> tuple[Settings, dict[str, Any]]:
         """The settings of a run, and the keywords of a job that depend on its options."""
-        chosen = options or RunOptions()
+        chosen = RunOptions() if options is None else options
         if not isinstance(chosen, RunOptions):
             raise PlanError(f"`options` takes hr.RunOptions(…), got {type(options).__name__}")
-        reload = (
-            Reload(self.dataflow, functions=self._functions) if watch and self.dataflow is not None else None
-        )
         settings = chosen._settings(state_dir=state_dir, master=master, run=run)
-        return settings, {"py_files": chosen.py_files, "verbose": chosen.verbose, "refresh": reload}
+        refresh = self._reload() if watch else None
+        return settings, {
+            "py_files": chosen.py_files,
+            "verbose": chosen.verbose,
+            "refresh": refresh,
+            "questions": self._questions(),
+        }
+
+    def _questions(self) -> dict[str, Callable[..., Any]]:
+        """Further questions of other processes that a run answers."""
+        dataflow = self.dataflow
+        if dataflow is None:
+            return {}
+        described = {**describe(dataflow), "mermaid": mermaid_text(draw_dataflow(dataflow))}
+        return {"dataflow": lambda: described, "logs": recent_lines}
+
+    def _reload(self) -> Reload:
+        """What reloads the operators of a dataflow between epochs, for `watch`."""
+        if self.dataflow is None:
+            raise PlanError(
+                f"`watch` is for dataflows, and `{self.name}` is not one",
+                hint="leave it out, or make the pipeline with `Pipeline.from_dataflow('flow.yml')`",
+            )
+        return Reload(self.dataflow, functions=self._functions)
 
     def _planned(self, steps: Sequence[_Step]) -> Plan:
         """The plan of some of the steps, with the operators of the queries that they read."""
@@ -583,7 +655,7 @@ class Pipeline:
         return self._live.add(table)
 
     def _shown_plan(self, stream: Stream, sink: str, options: Mapping[str, Any]) -> Plan:
-        """The plan of what a stream is made of and of a sink behind it, without the other sinks."""
+        """The plan of everything upstream of a stream and one sink, without the other sinks."""
         last = _Step("sink", sink, (stream._parts,), self._unique_id("show"), options)
         steps, wanted = [last], {node for part in last.parts for node in _origins(part)}
         for step in reversed(self._steps):
@@ -602,7 +674,7 @@ class Pipeline:
         parallelism: int | None,
         options: RunOptions | None,
     ) -> None:
-        """Run what a stream is made of and show its rows in a table."""
+        """Run everything upstream of a stream and display its rows in a table."""
         live = LiveTables()
         plan = self._shown_plan(stream, *live.add(table))
         settings, keywords = self._job(
@@ -686,6 +758,10 @@ class Pipeline:
         self._query_ids.add(id)
         return id
 
+    def _role(self, node: str) -> Role:
+        """What was added with an id: a source, an operator or a sink."""
+        return next(step.role for step in self._steps if step.id == node)
+
     def _operator(self, node: str) -> ArrowOperator | SourceOperator:
         """The source or operator that was added with an id."""
         step = next(step for step in self._steps if step.id == node)
@@ -715,16 +791,36 @@ class Pipeline:
                 hint="build both parts with one Pipeline object",
             )
 
-    def _connector(self, connector: Any, options: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    def _connector(
+        self, role: Role, connector: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, Mapping[str, Any]]:
         """The name or object of a connector and its options."""
         if not isinstance(connector, ConfiguredSource | ConfiguredSink):
             return connector, options
+        expected = ConfiguredSource if role == "source" else ConfiguredSink
+        if not isinstance(connector, expected):
+            other = "sink" if role == "source" else "source"
+            name = connector.connector
+            raise PlanError(
+                f"{role} takes a {role}, got the {other} `{name}`",
+                hint=f"make it with `hr.{role}s.{name}(…)`" if name in registry.names(role) else None,
+            )
         if options:
             raise PlanError(
                 f"options {', '.join(options)} were given with an object",
                 hint=f"give them to the function that made it: `{connector.connector}(…)`",
             )
         return connector.connector, connector.options
+
+
+def _sources(texts: object) -> list[Source]:
+    """The scripts of a SQL program, as the command line passes them."""
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, Source) for text in texts):
+        raise PlanError(
+            f"from_sql takes SQL, got {type(texts).__name__} {texts!r}",
+            hint="such as `from_sql('SELECT 1 AS a')`",
+        )
+    return list(texts)
 
 
 def _ports(part: Part, lowered: LoweredStreams) -> tuple[Port, ...]:
@@ -741,12 +837,12 @@ def _ports(part: Part, lowered: LoweredStreams) -> tuple[Port, ...]:
 
 
 def _origins(part: Part) -> set[str]:
-    """The nodes that rows come from."""
+    """The ids of the nodes that produce the rows."""
     return {part.node} if isinstance(part, Port) else part.rows.origins
 
 
 def _shown(run: PipelineRun, live: LiveTables, *, timeout: float | None = None) -> RunResult:
-    """What a run has done when it is over; its tables are shown meanwhile."""
+    """Wait for the end of a run and return its result; its tables are displayed until then."""
     result = live.follow(run, timeout=timeout)
     if result is None:
         raise InternalError("the run is over and has no result")

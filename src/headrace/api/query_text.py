@@ -1,4 +1,4 @@
-"""SELECTs made of a user's expressions, which remember where in them each expression stands."""
+"""Builds SELECTs from a user's expressions and records the position of each expression."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from types import TracebackType
 from typing import Any
 
 from headrace.api.arguments import check_mapping
-from headrace.api.call_site import call_site, text_name
 from headrace.api.expressions import Column
+from headrace.base.call_site import call_site, text_name
 from headrace.base.errors import PlacedError, PlanError, SqlError
 from headrace.base.spans import Source, Span
 from headrace.model.fragments import quote
 
 
 class QueryText:
-    """A SELECT in the making: its own words, and the user's expressions among them."""
+    """A SELECT under construction: generated SQL with the user's expressions in it."""
 
     def __init__(self, *words: str) -> None:
         self._parts: list[str] = []
@@ -37,20 +37,20 @@ class QueryText:
 
     @property
     def source(self) -> Source:
-        """The text for the binder."""
+        """The SQL for the binder."""
         return Source("<expression>", "".join(self._parts))
 
     def explained(self) -> Explained:
-        """While it lasts, errors about the text point at the user's line and expression."""
+        """A context in which SQL errors point at the user's line and expression."""
         return Explained(self)
 
     def explain(self, error: PlacedError, site: str | None) -> PlacedError:
-        """An error about the text with its place in the user's program, `site`, and in the expression."""
+        """The error, located at `site` in the user's program and in the expression."""
         elsewhere = error.where is not None and not error.where.startswith("<expression>")
         message = error.message
         if not any("input." in text for _, text in self._expressions):
             message = message.replace("`input.", "`")  # a name that the user did not write
-        located = SqlError(message, hint=error.hint, where=error.where if elsewhere else site)
+        located = SqlError(message, hint=_own_functions(error), where=error.where if elsewhere else site)
         located.excerpt, located.offset = error.excerpt if elsewhere else "", error.offset
         for start, text in self._expressions:
             if not elsewhere and start <= error.offset <= start + len(text):
@@ -62,7 +62,7 @@ class QueryText:
 
 
 class SqlText(QueryText):
-    """A SQL text that the user has written as a whole."""
+    """A query that the user wrote as a whole."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -75,20 +75,28 @@ class SqlText(QueryText):
 
     @property
     def source(self) -> Source:
-        """The text for the binder."""
+        """The SQL for the binder."""
         return self._source
 
     def explain(self, error: PlacedError, site: str | None) -> PlacedError:
-        """The error with its place in the user's program; its excerpt is of the text already."""
+        """The error, located in the user's program; its excerpt already shows the query."""
         if error.where is None or error.where.startswith(self._source.name):
             error.where = site
+        error.hint = _own_functions(error)
         for other in error.more:
             self.explain(other, site)
         return error
 
 
+def _own_functions(error: PlacedError) -> str | None:
+    """The hint of an error; if a function is not found, how those of the user are."""
+    if error.hint is None and error.message.startswith("there is no function `"):
+        return "functions of your own come with the pipeline: `hr.Pipeline('name', udfs=[…])`"
+    return error.hint
+
+
 class Explained:
-    """Raises errors about a text anew, with their places in the user's program."""
+    """Raises SQL errors again, located in the user's program."""
 
     def __init__(self, text: QueryText) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""How a pipeline is run, beyond what most runs need to say."""
+"""Settings of a run that most runs leave at their defaults."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace.api.call_site import call_site
-from headrace.jobs.settings import Settings, load_settings
+from headrace.api.arguments import check_argument
+from headrace.base.call_site import call_site, located
+from headrace.base.execution import EngineName, ExecutionMode
+from headrace.jobs.settings import Settings, check_values, load_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +20,9 @@ class RunOptions:
 
     What is None here comes from the environment, from `headrace.toml`, or is the default:
     docs/reference/settings.md lists them.
+
+    Raises:
+        ConfigurationError: a value is wrong.
 
     >>> import headrace as hr
     >>> hr.RunOptions(restarts=5, epoch_target="2s").restarts
@@ -28,6 +33,10 @@ class RunOptions:
     """Whether the run ends when what is there at its start is read; the next one reads what came since."""
     epoch_target: str | timedelta | None = None
     """How long an epoch should take; its size adapts to it."""
+    execution: ExecutionMode | None = None
+    """`resident`: a task that stays handles the messages of a dataflow as they come; `epochs`; `auto`."""
+    engine: EngineName | None = None
+    """`spark`, or `local`: tasks run in this process, without Spark and Java, for development."""
     restarts: int | None = None
     """How often an epoch is tried again after an error that may pass."""
     start_timeout: str | timedelta | None = None
@@ -44,31 +53,50 @@ class RunOptions:
     """Files and folders of Python code that the workers need."""
     log_dir: str | Path | None = None
     """Where Spark's log goes."""
+    metrics_port: int | None = None
+    """The port at which `/metrics` is served for Prometheus, with `/healthz` and `/readyz`."""
+    metrics_host: str | None = None
+    """The address that it is served at; the loopback address by default."""
     config: str | Path | None = None
     """A settings file in the place of `headrace.toml`."""
     verbose: bool = False
     """Whether Spark's log is printed."""
 
+    @located
+    def __post_init__(self) -> None:
+        for name in ("log_dir", "config"):
+            if getattr(self, name) is not None:
+                check_argument(getattr(self, name), name, (str, Path), "a path", example=f"{name}='logs'")
+        check_argument(self.verbose, "verbose", (bool,), "True or False", example="verbose=True")
+        check_argument(self.py_files, "py_files", (list, tuple), "a list", example="py_files=['lib']")
+        check_values(self._flags(), flags_at=call_site())
+
+    def _flags(self) -> dict[str, dict[str, Any]]:
+        """The settings by section and key; None where they are not given."""
+        return {
+            "run": {
+                "available_now": self.available_now,
+                "epoch_target": self.epoch_target,
+                "execution": self.execution,
+                "engine": self.engine,
+                "restarts": self.restarts,
+                "start_timeout": self.start_timeout,
+            },
+            "state": {"keep_checkpoints": self.keep_checkpoints, "compact_after": self.compact_after},
+            "spark": {"memory": self.memory, "conf": self.spark_conf},
+            "log": {"dir": None if self.log_dir is None else str(self.log_dir)},
+            "metrics": {"port": self.metrics_port, "host": self.metrics_host},
+        }
+
     def _settings(
         self, *, state_dir: str | Path | None, master: str | None, run: Mapping[str, Any]
     ) -> Settings:
+        flags = self._flags()
+        flags["run"] |= run
+        flags["state"]["dir"] = None if state_dir is None else str(state_dir)
+        flags["spark"]["master"] = master
         return load_settings(
-            flags={
-                "run": {
-                    **run,
-                    "available_now": self.available_now,
-                    "epoch_target": self.epoch_target,
-                    "restarts": self.restarts,
-                    "start_timeout": self.start_timeout,
-                },
-                "state": {
-                    "dir": None if state_dir is None else str(state_dir),
-                    "keep_checkpoints": self.keep_checkpoints,
-                    "compact_after": self.compact_after,
-                },
-                "spark": {"master": master, "memory": self.memory, "conf": self.spark_conf},
-                "log": {"dir": None if self.log_dir is None else str(self.log_dir)},
-            },
+            flags=flags,
             flags_at=call_site(),
             config=None if self.config is None else Path(self.config),
         )

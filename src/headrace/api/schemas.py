@@ -28,13 +28,21 @@ def parse_schema(schema: Schema) -> pa.Schema:
     elif isinstance(schema, str):
         parsed = _columns(QueryText().expression(schema))
     elif isinstance(schema, Mapping):
+        for name in schema:
+            if not isinstance(name, str):
+                raise PlanError(f"`schema` takes the names of columns, got {name!r}", hint=_HINT)
         parsed = pa.schema([(name, _type(name, kind)) for name, kind in schema.items()])
     else:
         raise PlanError(
             f"`schema` takes columns, got {type(schema).__name__} {schema!r}",
-            hint="write it as 'id BIGINT, name TEXT', {'id': 'BIGINT'} or pa.schema([…])",
+            hint=_HINT,
         )
+    if not parsed.names:
+        raise PlanError("`schema` names no column", hint=_HINT)
     return parsed
+
+
+_HINT = "write it as 'id BIGINT, name TEXT', {'id': 'BIGINT'} or pa.schema([…])"
 
 
 def _type(name: str, kind: str | pa.DataType) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""What is known about the rows of a stream, and where they come from."""
+"""The columns and properties of a stream, and the nodes that produce it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def blackhole(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -73,10 +73,12 @@ def blackhole(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -116,7 +118,7 @@ def confluent(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -141,6 +143,8 @@ def confluent(
     value_subject: str | None = UNSET,
     client_configs: Mapping[str, str] | str = UNSET,
     bad_data: Literal["fail", "drop"] = UNSET,
+    upsert: bool = UNSET,
+    key_format: Literal["raw", "json"] | None = UNSET,
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = UNSET,
     sink_key_field: str | None = UNSET,
     sink_timestamp_field: str | None = UNSET,
@@ -153,10 +157,12 @@ def confluent(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -189,10 +195,15 @@ def confluent(
         schema_registry_api_secret: The API secret (password).
         value_subject: The subject of the schema; by default `{topic}-value`.
         bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
-        topic: The topic to read or to write.
         client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        topic: The topic to write.
         bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
             and count them.
+        upsert: The topic is a table, as with Flink's `upsert-kafka`: a message is the current row of its key,
+            the PRIMARY KEY, and a message without a value (a tombstone) deletes it.
+        key_format: With `upsert`: how keys are written. `raw`, for a key of one column: its text, or its
+            bytes; `json`: an object with the key columns. By default `raw` for one column, `json` for
+            several.
         sink_commit_mode: `exactly_once` writes each epoch in a transaction, for consumers with
             `read_committed`; `at_least_once` writes rows before the commit, and again if the epoch is
             retried.
@@ -311,7 +322,7 @@ def filesystem(
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -362,10 +373,12 @@ def filesystem(
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -479,7 +492,7 @@ def kafka(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -504,6 +517,8 @@ def kafka(
     value_subject: str | None = UNSET,
     client_configs: Mapping[str, str] | str = UNSET,
     bad_data: Literal["fail", "drop"] = UNSET,
+    upsert: bool = UNSET,
+    key_format: Literal["raw", "json"] | None = UNSET,
     sink_commit_mode: Literal["at_least_once", "exactly_once"] = UNSET,
     sink_key_field: str | None = UNSET,
     sink_timestamp_field: str | None = UNSET,
@@ -522,10 +537,12 @@ def kafka(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -558,10 +575,15 @@ def kafka(
         schema_registry_api_secret: The API secret (password).
         value_subject: The subject of the schema; by default `{topic}-value`.
         bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
-        topic: The topic to read or to write.
         client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
+        topic: The topic to write.
         bad_data: What to do with rows that have a value that cannot be written or read: end the run, or drop
             and count them.
+        upsert: The topic is a table, as with Flink's `upsert-kafka`: a message is the current row of its key,
+            the PRIMARY KEY, and a message without a value (a tombstone) deletes it.
+        key_format: With `upsert`: how keys are written. `raw`, for a key of one column: its text, or its
+            bytes; `json`: an object with the key columns. By default `raw` for one column, `json` for
+            several.
         sink_commit_mode: `exactly_once` writes each epoch in a transaction, for consumers with
             `read_committed`; `at_least_once` writes rows before the commit, and again if the epoch is
             retried.
@@ -596,7 +618,7 @@ def mqtt(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -635,10 +657,12 @@ def mqtt(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -689,7 +713,7 @@ def nats(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -729,10 +753,12 @@ def nats(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -811,7 +837,7 @@ def rabbitmq(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -855,10 +881,12 @@ def rabbitmq(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -913,7 +941,7 @@ def redis(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -955,10 +983,12 @@ def redis(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -1011,7 +1041,7 @@ def single_file(
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -1040,10 +1070,12 @@ def single_file(
             values; `raw_string`, `raw_bytes`: the column `value`, unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -1104,7 +1136,7 @@ def stdout(
     format: Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -1132,10 +1164,12 @@ def stdout(
             terminal, else lines of `json`, or of `debezium_json` if rows change.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -1173,7 +1207,7 @@ def webhook(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -1209,10 +1243,12 @@ def webhook(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -1259,7 +1295,7 @@ def websocket(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -1295,10 +1331,12 @@ def websocket(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema

@@ -41,13 +41,12 @@ def __dir__() -> list[str]:
 def confluent(
     *,
     bootstrap_servers: str,
-    topic: str,
     key: str,
     secret: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -77,7 +76,13 @@ def confluent(
     schema_registry_api_secret: str | None = UNSET,
     value_subject: str | None = UNSET,
     client_configs: Mapping[str, str] | str = UNSET,
-    source_offset: Literal["latest", "earliest", "group"] = UNSET,
+    upsert: bool = UNSET,
+    key_format: Literal["raw", "json"] | None = UNSET,
+    topic: str | None = UNSET,
+    topic_pattern: str | None = UNSET,
+    source_offset: Literal["latest", "earliest", "group", "timestamp", "offsets"] = UNSET,
+    source_timestamp: int | str | None = UNSET,
+    source_offsets: Any = UNSET,
     source_read_mode: Literal["read_uncommitted", "read_committed"] = UNSET,
     source_group_id: str | None = UNSET,
     source_group_id_prefix: str | None = UNSET,
@@ -92,10 +97,12 @@ def confluent(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -128,7 +135,8 @@ def confluent(
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
-        metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key.
+        metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key, headers,
+            or `headers.NAME`, the last header of that name.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
             separated.
@@ -136,10 +144,22 @@ def confluent(
         schema_registry_api_secret: The API secret (password).
         value_subject: The subject of the schema; by default `{topic}-value`.
         bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
-        topic: The topic to read or to write.
         client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
-        source_offset: Where a new pipeline starts: `latest`, `earliest`, or the committed offset of the
-            consumer group `source.group_id`, if there is one.
+        upsert: The topic is a table, as with Flink's `upsert-kafka`: a message is the current row of its key,
+            the PRIMARY KEY, and a message without a value (a tombstone) deletes it.
+        key_format: With `upsert`: how keys are written. `raw`, for a key of one column: its text, or its
+            bytes; `json`: an object with the key columns. By default `raw` for one column, `json` for
+            several.
+        topic: The topic to read.
+        topic_pattern: Instead of `topic`: a regular expression for the whole name of topics. Topics and
+            partitions that are created while the pipeline runs are read from their beginning.
+        source_offset: Where a new pipeline starts: `latest`, `earliest`, the committed offset of the consumer
+            group `source.group_id` if there is one (`group`), the time `source.timestamp`, or
+            `source.offsets`.
+        source_timestamp: With `source.offset` = 'timestamp': start with the first message of each partition
+            that is not older, such as `2026-11-15T10:00:00Z` (UTC), or milliseconds since 1970.
+        source_offsets: With `source.offset` = 'offsets': the first offset of partitions, such as `0:42, 1:7`;
+            with `topic_pattern` `TOPIC/0:42`. The others start with their earliest.
         source_read_mode: `read_committed` skips messages of open and aborted transactions.
         source_group_id: The consumer group whose committed offsets show the progress of the pipeline; by
             default its own.
@@ -195,7 +215,7 @@ def filesystem(
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes", "parquet", "avro"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -232,10 +252,12 @@ def filesystem(
         format: In lines `json`, `debezium_json`, `csv`, `raw_string`, `raw_bytes`; `parquet`; `avro`.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -315,11 +337,10 @@ def impulse(
 def kafka(
     *,
     bootstrap_servers: str,
-    topic: str,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -349,7 +370,13 @@ def kafka(
     schema_registry_api_secret: str | None = UNSET,
     value_subject: str | None = UNSET,
     client_configs: Mapping[str, str] | str = UNSET,
-    source_offset: Literal["latest", "earliest", "group"] = UNSET,
+    upsert: bool = UNSET,
+    key_format: Literal["raw", "json"] | None = UNSET,
+    topic: str | None = UNSET,
+    topic_pattern: str | None = UNSET,
+    source_offset: Literal["latest", "earliest", "group", "timestamp", "offsets"] = UNSET,
+    source_timestamp: int | str | None = UNSET,
+    source_offsets: Any = UNSET,
     source_read_mode: Literal["read_uncommitted", "read_committed"] = UNSET,
     source_group_id: str | None = UNSET,
     source_group_id_prefix: str | None = UNSET,
@@ -362,7 +389,7 @@ def kafka(
     auth_password: str | None = UNSET,
     auth_region: str | None = UNSET,
 ) -> ConfiguredSource:
-    """Reads the messages of a topic, each once; `_timestamp` is the timestamp of the Kafka message.
+    """Reads the messages of topics, each once; `_timestamp` is the timestamp of the Kafka message.
 
     Args:
         format: `json`: an object for each row; `debezium_json`: changes of rows; `avro`, `protobuf`: records
@@ -370,10 +397,12 @@ def kafka(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -406,7 +435,8 @@ def kafka(
             the output `dead_letter` (in SQL: `dead_letter_table`).
         framing: `newline`: a message holds several rows, one in each line.
         framing_max_length: Lines are truncated to this many bytes.
-        metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key.
+        metadata: Column → what of a message it holds: offset_id, partition, topic, timestamp, key, headers,
+            or `headers.NAME`, the last header of that name.
         idle_timeout: After this long without messages the source no longer holds the watermark back.
         schema_registry_endpoint: The address of a schema registry, such as `http://host:8081`; several comma-
             separated.
@@ -414,10 +444,22 @@ def kafka(
         schema_registry_api_secret: The API secret (password).
         value_subject: The subject of the schema; by default `{topic}-value`.
         bootstrap_servers: Brokers to connect to first, comma-separated, such as `host:9092,other:9092`.
-        topic: The topic to read or to write.
         client_configs: Further settings of the client (librdkafka), as `name=value,name=value`.
-        source_offset: Where a new pipeline starts: `latest`, `earliest`, or the committed offset of the
-            consumer group `source.group_id`, if there is one.
+        upsert: The topic is a table, as with Flink's `upsert-kafka`: a message is the current row of its key,
+            the PRIMARY KEY, and a message without a value (a tombstone) deletes it.
+        key_format: With `upsert`: how keys are written. `raw`, for a key of one column: its text, or its
+            bytes; `json`: an object with the key columns. By default `raw` for one column, `json` for
+            several.
+        topic: The topic to read.
+        topic_pattern: Instead of `topic`: a regular expression for the whole name of topics. Topics and
+            partitions that are created while the pipeline runs are read from their beginning.
+        source_offset: Where a new pipeline starts: `latest`, `earliest`, the committed offset of the consumer
+            group `source.group_id` if there is one (`group`), the time `source.timestamp`, or
+            `source.offsets`.
+        source_timestamp: With `source.offset` = 'timestamp': start with the first message of each partition
+            that is not older, such as `2026-11-15T10:00:00Z` (UTC), or milliseconds since 1970.
+        source_offsets: With `source.offset` = 'offsets': the first offset of partitions, such as `0:42, 1:7`;
+            with `topic_pattern` `TOPIC/0:42`. The others start with their earliest.
         source_read_mode: `read_committed` skips messages of open and aborted transactions.
         source_group_id: The consumer group whose committed offsets show the progress of the pipeline; by
             default its own.
@@ -464,7 +506,7 @@ def mqtt(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -508,10 +550,12 @@ def mqtt(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -568,7 +612,7 @@ def nats(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -630,10 +674,12 @@ def nats(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -738,7 +784,7 @@ def polling_http(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -781,10 +827,12 @@ def polling_http(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -880,7 +928,7 @@ def rabbitmq(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -928,10 +976,12 @@ def rabbitmq(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -992,7 +1042,7 @@ def single_file(
     format: Literal["json", "debezium_json", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -1028,10 +1078,12 @@ def single_file(
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored. Without
             it, types are inferred from the first 1000 lines; strings stay strings.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -1110,7 +1162,7 @@ def sse(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -1150,10 +1202,12 @@ def sse(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema
@@ -1205,7 +1259,7 @@ def websocket(
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
     schema: Schema | None = UNSET,
     primary_key: Sequence[str] | str = UNSET,
-    json_timestamp_format: Literal["RFC3339", "unix_millis"] | None = UNSET,
+    json_timestamp_format: Literal["RFC3339", "unix", "unix_millis"] | None = UNSET,
     json_decimal_encoding: Literal["number", "string", "bytes"] | None = UNSET,
     json_include_schema: bool = UNSET,
     json_unstructured: bool = UNSET,
@@ -1246,10 +1300,12 @@ def websocket(
             unchanged.
         schema: Column → type, such as int64, double, string, timestamp; other columns are ignored.
         primary_key: The columns that identify the row of a change (debezium_json).
-        json_timestamp_format: How timestamps are written: RFC 3339 strings, or unix_millis, the default of
-            debezium_json. When reading, numbers are in the unit of the column, nanoseconds by default.
-        json_decimal_encoding: Decimals as numbers, strings, or base64 of their bytes, the default of
-            debezium_json.
+        json_timestamp_format: How timestamps are written: RFC3339 strings, `unix` numbers in the unit of the
+            column (the default of debezium_json), or `unix_millis`. Strings are read with each. Numbers are
+            read in the unit of the column, nanoseconds for TIMESTAMP, or in milliseconds with `unix_millis`.
+        json_decimal_encoding: How decimals are written: as numbers, strings, or base64 of their bytes.
+            Numbers are read with each; strings are digits, or base64 with `bytes`, and in debezium_json
+            unless this is set.
         json_include_schema: Whether rows are wrapped in `{"schema": …, "payload": …}`, as by Kafka Connect.
         json_unstructured: Whether each message is any JSON value, read as a string into the column `value`.
         json_confluent_schema_registry: Whether each message starts with the id of its schema in a schema

@@ -1,4 +1,4 @@
-"""The rows of a result as they stand: the last of an append-only one, of an updating one those that stand."""
+"""The current rows of a result: the last rows if it is append-only, all valid rows if it is updating."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Appended:
 
 @dataclass
 class _Current:
-    """A row of an updating result as it stands."""
+    """A current row of an updating result."""
 
     text: str
     cells: Cells
@@ -48,7 +48,7 @@ class _Current:
 
 
 class Updated:
-    """A result whose rows change: those that stand, each in the place where it first appeared."""
+    """An updating result: its current rows, in the order of their first appearance."""
 
     def __init__(self, columns: pa.Schema, key: Sequence[str] = ()) -> None:
         self._columns = columns
@@ -108,7 +108,7 @@ class Updated:
 
 
 def _cells(rows: pa.Table) -> list[Cells]:
-    """The rows as texts, as they are shown."""
+    """The rows as strings for display."""
     columns = [_texts(column.combine_chunks()) for column in rows.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
 
@@ -127,5 +127,5 @@ def _texts(column: pa.Array) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """A text without characters that a terminal would act on."""
+    """The string without control characters of a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

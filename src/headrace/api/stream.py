@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from headrace.api.arguments import (
+    check_argument,
     check_duration,
     check_id,
     check_mapping,
     check_row_count,
+    check_seconds,
     refuse_column_as_id,
     refuse_id_alone,
 )
@@ -26,7 +28,6 @@ from headrace.api.batch_operators import (
     ForwardBatches,
     MapBatches,
 )
-from headrace.api.call_site import call_site, located
 from headrace.api.expressions import Column
 from headrace.api.function_calls import call_operator, call_schema
 from headrace.api.grouped import GroupedStream
@@ -36,6 +37,7 @@ from headrace.api.query_text import QueryText, SqlText, add_items, expression_te
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema
 from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
+from headrace.base.call_site import call_site, located
 from headrace.base.columns import TIMESTAMP
 from headrace.base.errors import ConfigurationError, PlanError, suggest
 from headrace.connectors.columns import without_hidden
@@ -84,7 +86,7 @@ class Stream:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The columns of the rows, or None where nothing says which there are.
+        """The columns of the rows, or None if they are not known.
 
         They are known for sources that declare them (`schema=`), for rows in memory and for results of
         queries. Behind `map`, `flat_map` and `apply` they are known if `schema=` is given there.
@@ -475,7 +477,7 @@ class Stream:
             The stream of all rows.
 
         Raises:
-            PlanError: one is no stream of this pipeline, or the columns differ.
+            PlanError: there is no other stream, one is no stream of this pipeline, or the columns differ.
 
         >>> import headrace as hr
         >>> pipeline = hr.Pipeline()
@@ -484,6 +486,8 @@ class Stream:
         >>> north.union(south)
         Stream(memory_1 + memory_2: shop TEXT)
         """
+        if not others:
+            raise PlanError("union takes at least one other stream", hint="such as `north.union(south)`")
         for other in others:
             self._pipeline._check_own(other, "union")
         streams = (self, *others)
@@ -703,7 +707,7 @@ class Stream:
         schema: Schema | None = None,
         id: str | None = None,  # noqa: A002
     ) -> Stream:
-        """Call a function made with `@hr.udf` and its like for each row, and add its result as a column.
+        """Call a user-defined function (`@hr.udf` …) for each row and add its result as a column.
 
         Args:
             function: made with `@hr.udf`, `@hr.async_udf` or `hr.native_udf`; one made with `@hr.udtf` gives
@@ -727,7 +731,11 @@ class Stream:
         >>> hr.Pipeline().source("memory", rows=[{"n": 1}]).call(double, "n", into="twice")
         Stream(function_call_1: n BIGINT, twice BIGINT)
         """
+        check_argument(into, "into", (str, list, tuple), "the name of a column", example="into='total'")
         names = [into] if isinstance(into, str) else list(into)
+        for name in names:
+            if name == "" or not isinstance(name, str):
+                raise PlanError(f"`into` takes names of columns, got {name!r}")
         output_schema = self._shape.columns if schema is None else parse_schema(schema)
         operator = call_operator(function, columns, names, output_schema)
         if self._shape.columns is not None:
@@ -849,7 +857,7 @@ class Stream:
         >>> import headrace as hr
         >>> source = hr.Pipeline().source("single_file", path="in.json", bad_data="dead_letter")
         >>> source.output("dead_letter").schema.names
-        ['record', 'content', 'error', 'source', 'position']
+        ['record', 'content', 'error', 'source', 'position', 'code', 'partition', 'offset_id']
         """
         parts = [part for part in self._parts if isinstance(part, Port)]
         if len(parts) < len(self._parts):
@@ -894,7 +902,7 @@ class Stream:
         >>> sales.sink("stdout").sink("memory", name="sales")
         Stream(memory_1: amount BIGINT)
         """
-        what, connector_options = self._pipeline._connector(sink, options)
+        what, connector_options = self._pipeline._connector("sink", sink, options)
         if isinstance(what, str):
             connector_options = self._sink_options(what, connector_options)
         if self._shape.updating:
@@ -912,7 +920,7 @@ class Stream:
         parallelism: int | None = None,
         options: RunOptions | None = None,
     ) -> LiveTable:
-        """Run what the stream is made of, and show its rows as they come; nothing is written to sinks.
+        """Run everything upstream of the stream and display its rows live; nothing is written to sinks.
 
         In a notebook the table is redrawn after each epoch and settles when the run ends. Elsewhere it is
         written to standard output at the end. An interrupt ends the run and keeps the table.
@@ -939,6 +947,7 @@ class Stream:
         1 row
         """
         check_row_count(n)
+        check_seconds(timeout)
         table = LiveTable(
             repr(self), self._shape.columns, updating=self._shape.updating, key=self._shape.key, limit=n
         )
@@ -977,7 +986,7 @@ class Stream:
         return self._shape.updating or any(isinstance(part, Derived) for part in self._parts)
 
     def _returned(self, schema: Schema | None) -> tuple[StreamShape, DeclaredRows]:
-        """What is known of the rows that a function makes of these, and what it must return."""
+        """The shape of the rows that a function returns, and the check of what it returns."""
         shape = declared_shape(schema, has_watermark=self._shape.has_watermark)
         shape = replace(shape, updating=shape.updating or self._shape.updating, is_declared=False)
         return shape, DeclaredRows(shape.columns, shape.updating)
@@ -994,9 +1003,18 @@ class Stream:
             )
             raise PlanError(
                 f"{method} needs the columns of the stream, and nothing says which {names} has",
-                hint="pass `schema=` where the stream is made: `.map(f, schema='id BIGINT, name TEXT')`",
+                hint="pass `schema=` where the stream is made: "
+                f"`{self._maker()}schema='id BIGINT, name TEXT')`",
             )
         return self._shape.columns
+
+    def _maker(self) -> str:
+        """The beginning of a call that makes such a stream, for hints."""
+        parts = self._parts
+        is_source = any(
+            isinstance(part, Port) and self._pipeline._role(part.node) == "source" for part in parts
+        )
+        return "pipeline.source(…, " if is_source else ".map(f, "
 
     def _check_columns(self, names: Sequence[str], method: str) -> None:
         if not names and method == "drop":
@@ -1006,7 +1024,9 @@ class Stream:
         columns = self._columns(method)
         for name in names:
             if not isinstance(name, str):
-                raise PlanError(f"{method} takes the names of columns, got {name!r}")
+                raise PlanError(
+                    f"{method} takes the names of columns, got {name!r}", hint=_names_hint(method, name)
+                )
             if name not in columns.names:
                 raise PlanError.unknown(
                     f"{method}: there is no column `{name}`",
@@ -1066,6 +1086,12 @@ class Stream:
         return self._pipeline._query(method, text, {"input": self, **(tables or {})}, id=id)
 
 
+def _names_hint(method: str, value: object) -> str:
+    """How names of columns are passed."""
+    names = value if isinstance(value, list | tuple) else ["shop"]
+    return f"one by one, as strings: `{method}({', '.join(map(repr, names))})`"
+
+
 def derived_stream(pipeline: Pipeline, rows: Relational, name: str) -> Stream:
     """The stream of a query's rows."""
     shape = StreamShape(rows.columns, rows.updating, rows.key, rows.windowing, has_watermark=True)
@@ -1073,7 +1099,7 @@ def derived_stream(pipeline: Pipeline, rows: Relational, name: str) -> Stream:
 
 
 def _check_output(name: object, node: str, operator: ArrowOperator | SourceOperator) -> None:
-    """Refuse the name of an output that an operator does not have, as far as it says which it has."""
+    """Refuse the name of an output that the operator does not have, if it declares its outputs."""
     if name == "" or not isinstance(name, str):
         raise PlanError(f"output takes the name of an output, got {name!r}")
     outputs = operator.outputs

@@ -34,14 +34,15 @@ def build(file: Path, verbose: bool) -> None:  # noqa: ARG001  read by the error
     the document, in its directory and with the node's `env`. The first that fails ends it, with exit code 1.
 
     A process whose commands call `python`, `pip` or `uv` gets a virtual environment of its own,
-    `.headrace/envs/NODE` beside the document, and runs in it. Operators run in Headrace's Python: their
-    commands can add packages to it, and cannot change those that Headrace needs.
+    `.headrace/envs/NODE` beside the document, and runs in it; nodes with the same `venv: NAME` share
+    `.headrace/envs/NAME`. Operators run in Headrace's Python: their commands can add packages to it, and
+    cannot change those that Headrace needs.
     """
     from headrace.base.errors import ExternalError
     from headrace.dataflow.document.load import load_dataflow
 
     dataflow = load_dataflow(file, check_files=False)
-    units = [unit for unit in dataflow.units if unit.build]
+    units = [unit for unit in dataflow.units if unit.build or unit.python_env is not None]
     for unit in units:
         if unit.python_env is not None:
             make_environment(unit.python_env)
@@ -57,7 +58,7 @@ def build(file: Path, verbose: bool) -> None:  # noqa: ARG001  read by the error
         if unit.python_env is not None:
             fall_back_on_headrace(unit.python_env)
     if not units:
-        click.echo("nothing to build: no node has `build`")
+        click.echo("nothing to build: no node has `build` or `venv`")
         return
     for warning in load_dataflow(file).warnings:
         stderr().print(f"warning: {warning}", markup=False)

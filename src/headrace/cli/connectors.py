@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ SAMPLE_ROWS, SAMPLE_SECONDS = 5, 5.0
 
 
 class _Connectors(click.Group):
-    """`test` is a command; any other word is the name of a connector."""
+    """`test` is a subcommand; anything else is the name of a connector."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, cmd_name) or _named(cmd_name)
@@ -33,10 +34,10 @@ class _Connectors(click.Group):
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
 @click.pass_context
 def connectors(ctx: click.Context, as_json: bool) -> None:
-    """List connectors, show one, or try one out.
+    """List connectors, show one, or test one.
 
-    Without a name: what each promises. With NAME: its options with types, defaults and help. With
-    `test TABLE FILE.sql`: whether the connector of a table answers, and whether its columns fit.
+    Without a name: the delivery guarantees of each. With NAME: its options with types, defaults and help.
+    With `test TABLE FILE.sql`: whether the connector of a table answers, and whether its columns fit.
     """
     ctx.meta["headrace.json"] = as_json
     if ctx.invoked_subcommand is not None:
@@ -112,10 +113,10 @@ def _show(name: str, *, as_json: bool) -> None:
 @click.option("--seconds", default=SAMPLE_SECONDS, show_default=True, help="How long to wait for them.")
 @verbose_option
 def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose: bool) -> None:  # noqa: ARG001
-    """Try out the connector of a table.
+    """Test the connector of a table.
 
-    Does it answer, and do the columns fit what is there? Of a table without columns, those that were found
-    are printed as they can be written. Nothing is written, and what is read stays.
+    Checks that it answers, and that the columns fit its data. For a table without columns, the inferred ones
+    are printed as SQL. Nothing is written, acknowledged or removed.
     """
     from headrace.sql.table_connectors import build_connectors
 
@@ -132,10 +133,12 @@ def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose:
         if answer:
             click.echo(f"  it answers: {answer}")
         if tried.role == "source":
-            _sample(connector, rows, seconds, tried.inferred_columns)
+            _sample(connector, rows, seconds, tried.inferred_columns, tried.event_time)
 
 
-def _sample(connector: Connector, rows: int, seconds: float, columns: Sequence[pa.Field]) -> None:
+def _sample(
+    connector: Connector, rows: int, seconds: float, columns: Sequence[pa.Field], event_time: str | None
+) -> None:
     """Read some rows of a source as a task would, and print them."""
     import pyarrow as pa
 
@@ -149,12 +152,32 @@ def _sample(connector: Connector, rows: int, seconds: float, columns: Sequence[p
         cells = [[str(value) for value in row.values()] for row in sample.to_pylist()]
         print_table(tuple(sample.column_names), [tuple(row) for row in cells])
         click.echo(f"  {sample.num_rows} rows fit the columns")
+        if event_time is not None and event_time in sample.column_names:
+            _check_event_times(sample, event_time)
     for text in bad:
         click.echo(f"  {text}")
     if columns:
         _print_columns(columns, sample)
     elif sample is not None:
         _print_empty(connector, sample)
+
+
+def _check_event_times(sample: pa.Table, name: str) -> None:
+    """Print a warning if the first or the last event time cannot be right."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from headrace.engine.event_times import describe_implausible, is_plausible
+
+    times = sample.column(name)
+    if not pa.types.is_timestamp(times.type):
+        return
+    bounds = pc.min_max(times.cast(pa.timestamp("ns")).cast(pa.int64())).as_py()
+    now = time.time()
+    odd = [at for at in bounds.values() if at is not None and not is_plausible(at, now=now)]
+    if odd:
+        what = f"the rows in column `{name}`"
+        click.echo(f"  warning: {describe_implausible(what, odd[0], times.type.unit, now=now)}")
 
 
 def _print_columns(columns: Sequence[pa.Field], sample: pa.Table | None) -> None:

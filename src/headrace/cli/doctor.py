@@ -10,15 +10,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from headrace.base.errors import ConfigurationError
+from headrace.base.errors import ConfigurationError, HeadraceError
 from headrace.base.private import make_private, scratch_root
 from headrace.cli.terminal import print_json
+from headrace.exchanges.spark.home import check_home
+from headrace.exchanges.spark.masters import is_connect, shown_master
 
 Status = Literal["ok", "warning", "missing", "optional"]
 
@@ -33,6 +36,7 @@ for name in sys.argv[1:]:
         print(name, f"{type(error).__name__}: {' '.join(str(error).split())}", sep="\\t")
 """
 JAVA = 17
+NEWEST_JAVA = 21
 
 JAVA_INSTALLERS = {
     "brew": 'brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"',
@@ -58,9 +62,10 @@ class Check:
 
 def examine(environ: Mapping[str, str]) -> list[Check]:
     """Check everything that Headrace needs to run, without importing PySpark."""
+    connect = connect_only(environ)
     return [
         check_python(),
-        check_java(environ),
+        check_java(environ) if connect is None else Check("Java", "optional", f"not needed for {connect}"),
         *check_packages(),
         *check_imports(),
         *check_spark_home(environ),
@@ -68,19 +73,44 @@ def examine(environ: Mapping[str, str]) -> list[Check]:
         check_cores(),
         check_temporary_directory(environ),
         check_extra("cloud", package="obstore", use="state and files on s3:, gs: and abfs: URLs"),
+        check_extra("connect", package="grpcio", use="masters sc://…: servers of Spark Connect"),
     ]
 
 
+def connect_only(environ: Mapping[str, str]) -> str | None:
+    """What makes Java unnecessary: a Spark Connect server as the master, or a PySpark that is its client."""
+    from headrace.jobs.settings import load_settings
+
+    try:
+        master = load_settings(environ=environ).spark.master
+    except HeadraceError:
+        return None
+    if is_connect(master):
+        return shown_master(master)
+    return "a PySpark that is only the client of Spark Connect" if pyspark_package() != "pyspark" else None
+
+
+def pyspark_package() -> str:
+    """The distribution that PySpark comes from: `pyspark-client` has neither Spark nor Java in it."""
+    for package in ("pyspark", "pyspark-client"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version(package)
+            return package
+    return "pyspark"
+
+
 def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Check:
-    """Python 3.11 or newer."""
+    """Python 3.11 to 3.13; a newer one may work."""
     version_text = f"{'.'.join(map(str, version))} ({sys.executable})"
+    if version >= (3, 14):
+        return Check("Python", "warning", f"{version_text}, tested with 3.11 to 3.13")
     if version >= (3, 11):
         return Check("Python", "ok", version_text)
     return Check("Python", "missing", f"{version_text}, needs 3.11 or newer", "install Python 3.11 or newer")
 
 
 def check_java(environ: Mapping[str, str]) -> Check:
-    """Java 17 or newer, where Spark looks for it: JAVA_HOME if it is set, else PATH."""
+    """Java 17 or 21, where Spark looks for it: JAVA_HOME if it is set, else PATH."""
     name = "Java"
     path = environ.get("PATH", "")
     home = environ.get("JAVA_HOME")
@@ -100,6 +130,8 @@ def check_java(environ: Mapping[str, str]) -> Check:
         return Check(name, "missing", f"{java} does not run: {text}", install_java(environ))
     if version < JAVA:
         return Check(name, "missing", f"{text} ({java}), needs {JAVA} or newer", install_java(environ))
+    if version > NEWEST_JAVA:
+        return Check(name, "warning", f"{text} ({java}), tested with {JAVA}; Spark names {JAVA} and 21")
     return Check(name, "ok", f"{text} ({java})")
 
 
@@ -131,7 +163,11 @@ def check_packages() -> list[Check]:
     """The required libraries, in supported versions."""
     return [
         check_package(
-            "PySpark", package="pyspark", requirement="pyspark>=4.3,<4.4", at_least=(4, 3), below=(4, 4)
+            "PySpark",
+            package=pyspark_package(),
+            requirement="pyspark>=3.5,<4.4",
+            at_least=(3, 5),
+            below=(4, 4),
         ),
         check_package("PyArrow", package="pyarrow", requirement="pyarrow>=21", at_least=(21,)),
         check_package("pandas", package="pandas", requirement="pandas>=2.2,<3", at_least=(2, 2), below=(3,)),
@@ -178,6 +214,11 @@ def check_spark_home(environ: Mapping[str, str]) -> list[Check]:
     home = environ.get("SPARK_HOME")
     if not home:
         return []
+    try:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            check_home(environ, importlib.metadata.version(pyspark_package()))
+    except ConfigurationError as error:
+        return [Check("SPARK_HOME", "missing", error.message, "unset SPARK_HOME")]
     return [
         Check("SPARK_HOME", "warning", f"{home} is used in place of PySpark's own Spark", "unset SPARK_HOME")
     ]
@@ -249,9 +290,9 @@ def check_extra(extra: str, *, package: str, use: str) -> Check:
 @click.command
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a list for people.")
 def doctor(as_json: bool) -> int:
-    """Say whether Headrace can run here, and what is missing.
+    """Check whether Headrace can run here, and show what is missing.
 
-    With each missing thing comes the line that installs it. Exits with 1 if Headrace cannot run.
+    For everything that is missing the command that installs it is shown. Exits with 1 if Headrace cannot run.
     """
     checks = examine(os.environ)
     able = all(check.status != "missing" for check in checks)

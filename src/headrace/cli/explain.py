@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -60,10 +60,10 @@ def explain(
 ) -> None:
     """Show the plan of a pipeline or a dataflow without running it.
 
-    Operators with the SQL that each computes, chains, stages and state tables. FILE is SQL (several files
-    are taken as one program, - is the standard input), or FILE.py[:NAME].
+    It has the operators with the SQL that each computes, chains, stages and state tables. FILE is SQL
+    (several files form one program, - is the standard input), or FILE.py[:NAME].
 
-    Of a dataflow, FILE.yml, the text shows its operators and then the plan. --mermaid and --html draw the
+    For a dataflow, FILE.yml, the text shows its operators and then the plan. --mermaid and --html draw the
     dataflow's own graph, and with --plan the plan.
     """
     wanted = _format(format, mermaid=mermaid, html=html)
@@ -84,6 +84,8 @@ def explain(
         if dataflow is not None and wanted == "text":
             shown = f"{describe_text(dataflow)}\n\n{shown}"
         elif dataflow is not None:
+            from headrace.dataflow.plan.diagram import describe
+
             shown = json.dumps({"dataflow": describe(dataflow), **json.loads(shown)}, indent=2)
     click.echo(program.secrets.hide(shown))
 
@@ -101,26 +103,6 @@ def _format(chosen: Format | None, *, mermaid: bool, html: Path | None) -> Forma
 
 
 # --------------------------------------------------------------------------------- the dataflow
-
-
-def describe(dataflow: Dataflow) -> dict[str, Any]:
-    """The units of a dataflow as JSON has them."""
-    from headrace.dataflow.document.units import source_text
-    from headrace.dataflow.plan.diagram import what_runs
-
-    return {
-        "name": dataflow.name,
-        "units": [
-            {
-                "address": unit.address,
-                "kind": unit.kind,
-                "runs": what_runs(unit),
-                "inputs": {unit_input.id: source_text(unit_input.source) for unit_input in unit.inputs},
-                "outputs": list(unit.outputs),
-            }
-            for unit in dataflow.units
-        ],
-    }
 
 
 def describe_text(dataflow: Dataflow) -> str:

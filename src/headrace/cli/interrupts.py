@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at any moment of a command: a word and an exit code, never a traceback.
+"""Handles Ctrl-C and SIGTERM at any moment of a command: a message and an exit code, no traceback.
 
 It is the first thing that a command imports, so it imports as little as possible itself.
 """
@@ -27,7 +27,7 @@ def end_at_once_on_signals() -> None:
 
 
 def end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
-    """End this process now, with a word."""
+    """End this process now, with a message."""
     try:
         # Without buffers, locks and exit handlers, whose owner may be what hangs.
         os.write(2, b"\ninterrupted\n")

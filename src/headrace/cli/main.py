@@ -20,14 +20,21 @@ from headrace.cli.connectors import connectors
 from headrace.cli.doctor import doctor
 from headrace.cli.explain import explain
 from headrace.cli.interrupts import Interruptible, exit_code_of_signal
+from headrace.cli.join import join
 from headrace.cli.new import new
 from headrace.cli.operators import operators
+from headrace.cli.record import record, replay
 from headrace.cli.run import run
+from headrace.cli.running import list_runs, rescale, stop, top
 from headrace.cli.schema import schema
+from headrace.cli.serve import serve
+from headrace.cli.serving import ps, restart, up
 from headrace.cli.ship_env import ship_env
 from headrace.cli.state import state
+from headrace.cli.submit import submit
 from headrace.cli.terminal import Invocation, print_error, print_text
 from headrace.cli.test import test
+from headrace.cli.topics import graph, logs, topic
 
 INTERRUPTED = 130
 
@@ -55,10 +62,10 @@ class CommandLine(click.Group):
             sys.exit(exit_code_of_signal() or INTERRUPTED)
         except HeadraceError as error:
             if error.exit_code != 0:  # 0 is a request to stop, such as a reader that has closed the pipe
-                print_error(error, verbose=invocation.verbose, secrets=invocation.secrets)
+                _report(error, invocation)
             sys.exit(error.exit_code)
         except Exception as error:  # noqa: BLE001  whatever is left is a bug, and must look like one
-            print_error(error, verbose=invocation.verbose, secrets=invocation.secrets)
+            _report(error, invocation)
             sys.exit(1)
         sys.exit(result if isinstance(result, int) else 0)
 
@@ -71,6 +78,17 @@ class CommandLine(click.Group):
             hint = suggest(name, self.commands, listing="the commands are")
             ctx.fail(f"there is no command `{name}`; {hint}")
         return super().resolve_command(ctx, args)
+
+
+def _report(error: Exception, invocation: Invocation) -> None:
+    """Say what ended the command."""
+    if invocation.logs_json:
+        from headrace.base.log_lines import error_lines
+
+        for line in error_lines(error, pipeline=invocation.pipeline, secrets=invocation.secrets):
+            click.echo(line, err=True)
+    else:
+        print_error(error, verbose=invocation.verbose, secrets=invocation.secrets)
 
 
 def _print_usage_error(error: click.UsageError) -> None:
@@ -92,10 +110,25 @@ def main() -> None:
 
 for command in (
     run,
+    submit,
+    serve,
+    up,
+    ps,
+    restart,
     new,
     check,
     explain,
     build,
+    record,
+    replay,
+    join,
+    list_runs,
+    top,
+    stop,
+    rescale,
+    topic,
+    logs,
+    graph,
     test,
     state,
     connectors,

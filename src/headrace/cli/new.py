@@ -24,11 +24,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 @click.argument("name", metavar="NAME")
 @verbose_option
 def new(kind: Kind, name: str, verbose: bool) -> None:  # noqa: ARG001  read by the error renderer
-    """Begin a dataflow, a pipeline or an operator.
+    """Create a dataflow, a pipeline or an operator.
 
-    `new dataflow NAME` makes the directory NAME with a YAML dataflow, two operators and their tests, `new
-    pipeline NAME` one with SQL and the rows it must give, and `new operator NAME` the file NAME.py and a
-    test beside it. What is made runs at once. Nothing is overwritten.
+    `new dataflow NAME` creates the directory NAME with a YAML dataflow, two operators and their tests, `new
+    pipeline NAME` one with SQL and its expected rows, and `new operator NAME` the file NAME.py with a test.
+    Everything that is created can be run at once. Nothing is overwritten.
     """
     from headrace.base.errors import UserError
 
@@ -47,7 +47,7 @@ def new(kind: Kind, name: str, verbose: bool) -> None:  # noqa: ARG001  read by 
                 opened.write(text)
     except OSError as error:
         raise UserError(f"{error.filename} cannot be written: {error.strerror}") from None
-    click.echo("made " + " ".join(str(file) for file in files))
+    click.echo("created " + " ".join(str(file) for file in files))
     click.echo("next:")
     for command in _next(kind, path):
         click.echo(f"  {command}")
@@ -72,7 +72,7 @@ def _check_name(kind: Kind, path: Path) -> None:
 
 
 def _texts(kind: Kind, path: Path) -> Mapping[Path, str]:
-    """What is made: the text of each file."""
+    """The content of each file that is created."""
     folder = path.parent if kind == "operator" else path
     return {
         folder / _file_name(template.name, kind, path.name): Template(

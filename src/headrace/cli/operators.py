@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import click
 
 from headrace.cli.terminal import print_json, print_table, verbose_option
+from headrace.engine.autoscale import AutoParallelism
 
 if TYPE_CHECKING:
     from headrace.base.options import Options
@@ -22,6 +23,7 @@ NAMES: dict[Any, str] = {
     bool: "true or false",
     timedelta: "duration",
     Any: "any",
+    AutoParallelism: "bounds",
 }
 
 

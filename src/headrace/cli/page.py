@@ -1,4 +1,4 @@
-"""A diagram as a page of HTML that needs nothing else: the picture, and below it the texts."""
+"""A self-contained HTML page: a diagram, and below it the plans as text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ARROW_HEAD = """<defs><marker id="head" viewBox="0 0 8 8" refX="7.5" refY="4" m
 
 
 def diagram_page(title: str, diagram: Diagram, texts: Mapping[str, str]) -> str:
-    """A whole page: the diagram, and each text below its name, folded."""
+    """The HTML page: the diagram, and each plan in a collapsed section."""
     folded = "\n".join(
         f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
         for name, text in texts.items()

@@ -42,7 +42,7 @@ def functions_of_sources(*, run: bool) -> contextlib.AbstractContextManager[None
 def program_arguments(function: F) -> F:
     """Give a command the arguments `FILE… -e SQL --udf FILE`, as `files`, `texts` and `udfs`."""
     files = click.argument("files", nargs=-1, metavar="FILE…")
-    texts = click.option("-e", "texts", multiple=True, metavar="SQL", help="SQL to take in; repeatable.")
+    texts = click.option("-e", "texts", multiple=True, metavar="SQL", help="SQL of the program; repeatable.")
     return files(texts(udf_option(function)))
 
 
@@ -60,12 +60,13 @@ def read_program(files: tuple[str, ...], texts: tuple[str, ...]) -> Program:
     return program
 
 
-def note_expiry(plan: Plan) -> None:
-    """Say on stderr which operators lose state after a time, and what changes that."""
-    from headrace.cli.terminal import stderr
+def expiries(plan: Plan) -> list[str]:
+    """Which operators lose state after a time, and what changes that: a sentence for each."""
     from headrace.operators.changes import EXPIRES
 
-    for node in plan.nodes:
-        if (expires := dict(node.config).get(EXPIRES)) is not None:
-            change = "SET updating_ttl = INTERVAL '…' changes that, SET updating_ttl = 'none' keeps them"
-            stderr().print(f"note: rows in `{node.id}` are {expires}; {change}", markup=False, soft_wrap=True)
+    change = "SET updating_ttl = INTERVAL '…' changes that, SET updating_ttl = 'none' keeps them"
+    return [
+        f"rows in `{node.id}` are {expires}; {change}"
+        for node in plan.nodes
+        if (expires := dict(node.config).get(EXPIRES)) is not None
+    ]

@@ -13,6 +13,7 @@ import shlex
 import sys
 import threading
 import time
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,7 +85,17 @@ def progress_line(progress: Progress) -> str:
     ]
     if progress.late_rows:
         parts.append(f"late {format_count(progress.late_rows)}{_where_late(progress.late_by)}")
+    if progress.bad_by:
+        parts.append(_bad_records(progress.bad_by, progress.unreadable))
     return " · ".join(parts)
+
+
+def _bad_records(bad_by: Mapping[str, int], unreadable: Sequence[str]) -> str:
+    """How many records could not be read, by the kind of error; and whether that were all of a source."""
+    kinds = ", ".join(f"{fault} {format_count(count)}" for fault, count in bad_by.items())
+    count = sum(bad_by.values())
+    text = f"{format_count(count)} bad record{'s' * (count != 1)} ({kinds})"
+    return f"{text}: all of {' and '.join(unreadable)}" if unreadable else text
 
 
 def _where_late(late_by: Mapping[str, int]) -> str:
@@ -95,8 +106,8 @@ def _where_late(late_by: Mapping[str, int]) -> str:
     return f" ({counts})" if counts else ""
 
 
-def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None) -> str:
-    """What a run did, and how to resume it if its state was kept."""
+def summary(result: RunResult, *, program: Sequence[str] | None, state_dir: str | None) -> str:
+    """What a run did, and how to resume it if its state was kept; `program` is None for a submitted one."""
     rate = result.rows_per_second
     epochs = "no epochs"
     if result.epochs == 1:
@@ -121,17 +132,17 @@ def summary(result: RunResult, *, program: Sequence[str], state_dir: str | None)
     if result.late_rows:
         rows = "1 row" if result.late_rows == 1 else f"{result.late_rows:,} rows"
         lines.append(f"  {rows} came too late{_where_late(result.late_by)}")
+    if result.bad_by:
+        lines.append(f"  {_bad_records(result.bad_by, result.unreadable)}")
+    lines += [f"  ! {warning}" for warning in result.warnings]
     if result.errors:
         lines += _reported(result)
     if state_dir is not None:
         lines.append(f"  state kept in {state_dir}")
         if result.reason != "finished":
-            again = shlex.join(
-                [
-                    *("headrace", "run", *program, "--state-dir", state_dir),
-                    *(["--available-now"] if result.reason == "available_now" else []),
-                ]
-            )
+            flags = ["--available-now"] if result.reason == "available_now" else []
+            run = ["headrace", "run", *(program or ()), "--state-dir", state_dir, *flags]
+            again = "the same `headrace submit`" if program is None else shlex.join(run)
             lines.append(f"  go on with: {again}")
     return "\n".join(lines)
 
@@ -178,7 +189,7 @@ class Display:
 
 
 class Lines(Display):
-    """A line on stderr every few seconds, for logs and pipes."""
+    """A line on stderr every few seconds, for logs and pipes; warnings at once."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -189,6 +200,8 @@ class Lines(Display):
     def update(self, progress: Progress) -> None:
         """Keep the latest progress; the next tick that is due writes it."""
         self._latest = progress
+        for warning in progress.warnings:
+            self._write(f"warning: {warning}")
 
     def say(self, message: str) -> None:
         """Write the message at once."""
@@ -206,20 +219,14 @@ class Lines(Display):
         self._stream.flush()
 
 
-class StatusLine(Display):
-    """A line at the bottom of a terminal; what others write appears above it."""
+class StatusDisplay(Display):
+    """The base of displays on a terminal that have one line for the progress or a message."""
 
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
-        from rich.console import Console
-
-        self._stream = stream
-        self._console = Console(file=stream, force_terminal=True, highlight=False)
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.RLock()
         self._text = ""
         self._since: float | None = None
-        self._drawn = ""
-        self._at_start = True
 
     def update(self, progress: Progress) -> None:
         """Show the epoch from the next tick on."""
@@ -232,10 +239,39 @@ class StatusLine(Display):
             self._text, self._since = message, self._clock()
             self._draw()
 
+    def _line(self) -> str:
+        """The line, with the seconds since a message was first shown."""
+        if self._since is None:
+            return self._text
+        seconds = int(self._clock() - self._since)
+        return f"{self._text} {seconds}s" if seconds else self._text
+
+    @abstractmethod
+    def _draw(self) -> None: ...
+
+
+class StatusLine(StatusDisplay):
+    """A line at the bottom of a terminal; what others write appears above it."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.console import Console
+
+        super().__init__(clock)
+        self._stream = stream
+        self._console = Console(file=stream, force_terminal=True, highlight=False)
+        self._drawn = ""
+        self._at_start = True
+
+    def update(self, progress: Progress) -> None:
+        """Show the epoch from the next tick on, and warnings above the line."""
+        for warning in progress.warnings:
+            self.write_above(self._stream, f"warning: {warning}\n")
+        super().update(progress)
+
     def tick(self) -> None:
         """Redraw the line if it has changed."""
         with self._lock:
-            if self._at_start and self._current() != self._drawn:
+            if self._at_start and self._line() != self._drawn:
                 self._draw()
 
     def write_above(self, stream: TextIO, text: str) -> int:
@@ -265,21 +301,15 @@ class StatusLine(Display):
             self._erase()
             self._text = ""
 
-    def _current(self) -> str:
-        if self._since is None:
-            return self._text
-        seconds = int(self._clock() - self._since)
-        return f"{self._text} {seconds}s" if seconds else self._text
-
     def _draw(self) -> None:
         from rich.text import Text
 
         self._erase()
-        text = Text(self._current(), style="dim", no_wrap=True, overflow="ellipsis")
+        text = Text(self._line(), style="dim", no_wrap=True, overflow="ellipsis")
         text.truncate(max(self._console.width - 1, 1), overflow="ellipsis")
         self._console.print(text, end="")
         self._stream.flush()
-        self._drawn = self._current()
+        self._drawn = self._line()
 
     def _erase(self) -> None:
         if self._drawn:
@@ -321,7 +351,7 @@ def display(*, progress: bool, verbose: bool) -> Iterator[Display]:
     if not progress:
         yield Display()
         return
-    with _own_stderr() as stream:
+    with own_stderr() as stream:
         if stream.isatty() and not verbose:
             with StatusLine(stream).active() as line:
                 yield line
@@ -330,7 +360,7 @@ def display(*, progress: bool, verbose: bool) -> Iterator[Display]:
 
 
 @contextmanager
-def _own_stderr() -> Iterator[TextIO]:
+def own_stderr() -> Iterator[TextIO]:
     """A duplicate of stderr: while Spark starts, the original descriptor is redirected to its log file."""
     try:
         descriptor = os.dup(sys.stderr.fileno())

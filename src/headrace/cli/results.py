@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pyarrow as pa
 
 from headrace.api.standing_rows import Appended, Updated, printable
-from headrace.cli.progress import Display, format_count, progress_line
+from headrace.cli.progress import Display, StatusDisplay, format_count
 from headrace.connectors.preview import shown_by
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from headrace.jobs.progress import Progress
     from headrace.sql.compile import Preview
 
 
@@ -79,7 +77,7 @@ class Results:
         return [*title, table, Text(caption, style="dim")]
 
 
-class LiveResults(Display):
+class LiveResults(StatusDisplay):
     """Live tables of results at the bottom of a terminal, with the progress line below them."""
 
     def __init__(
@@ -92,27 +90,13 @@ class LiveResults(Display):
     ) -> None:
         from rich.live import Live
 
+        super().__init__(clock)
         self._results = results
         self._console = console
         self._progress = progress
-        self._clock = clock
-        self._lock = threading.RLock()
-        self._text = ""
-        self._since: float | None = None
         self._drawn: object = None
         self._news = 0
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
-
-    def update(self, progress: Progress) -> None:
-        """Show the epoch from the next tick on."""
-        with self._lock:
-            self._text, self._since = progress_line(progress), None
-
-    def say(self, message: str) -> None:
-        """Show a message, and for how many seconds it has been shown."""
-        with self._lock:
-            self._text, self._since = message, self._clock()
-            self._draw()
 
     def tick(self) -> None:
         """Draw what has changed."""
@@ -136,12 +120,6 @@ class LiveResults(Display):
                 with self._lock:
                     self._progress = False
                     self._draw()
-
-    def _line(self) -> str:
-        if self._since is None:
-            return self._text
-        seconds = int(self._clock() - self._since)
-        return f"{self._text} {seconds}s" if seconds else self._text
 
     def _draw(self) -> None:
         from rich.console import Group

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -45,10 +44,10 @@ def _epoch(function: F) -> F:
 
 @click.group
 def state() -> None:
-    """Look into the checkpoints of a pipeline.
+    """Inspect and maintain the checkpoints of a pipeline.
 
-    STATE_DIR is the path or URL that was given to `headrace run --state-dir`. Looking works while the
-    pipeline runs; compact, cleanup and repair are refused until it has stopped.
+    STATE_DIR is the path or URL that was given to `headrace run --state-dir`. Checkpoints can be inspected
+    while the pipeline runs; compact, cleanup and repair are refused until it has stopped.
     """
 
 
@@ -128,7 +127,7 @@ def show(state_dir: str, epoch: int | None, as_json: bool, verbose: bool) -> Non
             f"{table.rows:,}",
             len({file.file for file in table.files}),
             format_bytes(table.bytes),
-            _query_name(operator.operator_id, table.name),
+            inspect.query_name(operator.operator_id, table.name),
         )
         for operator in checkpoint.operators
         for table in operator.tables
@@ -175,9 +174,9 @@ def compact(state_dir: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG0
     Replaced, deleted and expired rows are dropped. The pipeline must not be running.
     """
     from headrace.cli.progress import format_bytes
-    from headrace.state import inspect
+    from headrace.state.compaction import compact as compact_checkpoint
 
-    report = inspect.compact(_open(state_dir))
+    report = compact_checkpoint(_open(state_dir))
     if as_json:
         print_json(asdict(report))
         return
@@ -352,10 +351,6 @@ def _watermark(operator: OperatorDescription) -> str:
     values = operator.watermarks.values()
     merged = merge(None if value is None else Watermark.from_json(value) for value in values)
     return "none yet" if merged is None else str(merged)
-
-
-def _query_name(operator_id: str, table: str) -> str:
-    return re.sub(r"[^0-9A-Za-z]", "_", f"{operator_id}.{table}").lower()
 
 
 def _short(offset: Any, most: int = 120) -> str:

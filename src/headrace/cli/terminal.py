@@ -27,6 +27,10 @@ class Invocation:
     verbose: bool = False
     secrets: Secrets = field(default_factory=Secrets)
     """Values that must not be printed."""
+    logs_json: bool = False
+    """Whether an error is a line of JSON, as everything that the command logs."""
+    pipeline: str | None = None
+    """The name of the pipeline that runs, once it is known."""
 
 
 def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
@@ -79,7 +83,7 @@ def print_text(
 
 
 def print_error(error: Exception, *, verbose: bool, secrets: Secrets | None = None) -> None:
-    """Print what went wrong, where, and what to do; a bug asks to be reported. `secrets` are hidden."""
+    """Print an error: message, location and hint; a bug asks to be reported. `secrets` are masked."""
     hide = (secrets or Secrets()).hide
 
     def hide_program(text: str) -> str:

@@ -10,7 +10,7 @@ import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
-from datafusion import SessionContext
 from pydantic import ConfigDict, Field
 
 from headrace.api.pipeline import Pipeline
@@ -30,15 +29,28 @@ from headrace.base.spans import Source
 from headrace.connectors.base import Connector, Delivery
 from headrace.connectors.memory import MemorySource
 from headrace.formats.options import Columns
+from headrace.functions.documents import parse
+from headrace.functions.postgres.json import layout
 from headrace.jobs.progress import RunResult
 from headrace.model.fragments import Function
 from headrace.model.operator import Collector, Finish, Limit, Offset, SourceContext, SourceOperator, Split
 from headrace.model.registry import registry
 from headrace.sql.compile import Preview
+from headrace.sql.parse.batch_statements import typed_values, without_order
 from headrace.sql.parse.statements import parse_statements
 from headrace.sql.parse.table_definition import CreateTable
+from headrace.sql.types import column_lines, sql_type
 from headrace.testing.in_process import ManualClock, run_in_process
 from headrace.testing.sqllogictest import Row
+from headrace.testing.suite_statements import (
+    ChangeText,
+    read_create_table,
+    read_create_view,
+    read_delete,
+    read_drop,
+    read_insert,
+    read_update,
+)
 
 CONNECTOR = "changelog"
 _ROW = "_row"
@@ -109,6 +121,20 @@ class _Table:
     """The rows as they are now, each with its number in the column `_row`."""
     changes: list[tuple[bool, pa.Table]] = field(default_factory=list)
     inserted: int = 0
+    jsonb: Sequence[str] = ()
+    """The columns of type JSONB."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """The SQL of the default of a column."""
+
+    def laid_out(self, rows: pa.Table) -> pa.Table:
+        """Rows with the documents of JSONB columns as PostgreSQL writes them."""
+        for name in self.jsonb:
+            texts = rows.column(name).to_pylist()
+            written = [None if text is None else layout(parse(text)) for text in texts]
+            rows = rows.set_column(
+                rows.schema.get_field_index(name), rows.schema.field(name), pa.array(written, pa.string())
+            )
+        return rows
 
     def insert(self, rows: pa.Table) -> None:
         """Add rows, each with a new number."""
@@ -118,6 +144,7 @@ class _Table:
 
     def apply(self, changes: Sequence[tuple[bool, pa.Table]]) -> None:
         """Take rows back and add rows, in order; refuse two rows with the same key."""
+        changes = [(retracts, rows if retracts else self.laid_out(rows)) for retracts, rows in changes]
         gone = {number for retracts, rows in changes if retracts for number in rows.column(_ROW).to_pylist()}
         remaining = self.rows.filter(
             pa.array([n not in gone for n in self.rows.column(_ROW).to_pylist()], pa.bool_())
@@ -130,18 +157,23 @@ class _Table:
         self.rows = rows
         self.changes += [(retracts, part) for retracts, part in changes if part.num_rows]
 
-    def definition(self, path: Path) -> str:
-        """The statements that define the table over the file with its log."""
+    def definition(self, path: Path, *, numbered: bool) -> str:
+        """The statements that define the table over the file with its log; `numbered`: with `_row`."""
         options = f"WITH (connector = '{CONNECTOR}', type = 'source', path = '{path}')"
         if self.key:
-            return f"CREATE TABLE {self.name} ({self.columns}) {options}"
-        hidden = f"{self.name}__changes"
+            number = f", {_ROW} BIGINT NOT NULL" if numbered else ""
+            return f"CREATE TABLE {_quoted(self.name)} ({self.columns}{number}) {options}"
+        hidden = self.name if numbered else f"{self.name}__changes"
         listed = ", ".join(_quoted(name) for name in self.schema.names)
-        table = f"CREATE TABLE {hidden} ({self.columns}, {_ROW} BIGINT NOT NULL PRIMARY KEY) {options}"
-        view = f"CREATE VIEW {self.name} AS SELECT {listed} FROM {hidden}"  # noqa: S608 - they are names
+        table = (
+            f"CREATE TABLE {_quoted(hidden)} ({self.columns}, {_ROW} BIGINT NOT NULL PRIMARY KEY) {options}"
+        )
+        if numbered:
+            return table
+        view = f"CREATE VIEW {_quoted(self.name)} AS SELECT {listed} FROM {_quoted(hidden)}"  # noqa: S608 - names
         return f"{table};\n{view}"
 
-    def log(self) -> pa.Table:
+    def log(self, *, numbered: bool) -> pa.Table:
         """The changes with `_retract`, each a second after the one before."""
         tables = [
             rows.append_column(RETRACT, pa.array([retracts] * rows.num_rows, pa.bool_()))
@@ -149,7 +181,7 @@ class _Table:
         ]
         empty = self.rows.schema.empty_table().append_column(RETRACT, pa.array([], pa.bool_()))
         log = pa.concat_tables([empty, *tables])
-        if self.key:
+        if self.key and not numbered:
             log = log.drop_columns([_ROW])
         times = pa.array(range(0, log.num_rows * _SECOND, _SECOND), pa.int64())
         return log.append_column(TIMESTAMP, times.view(pa.timestamp("ns")))
@@ -179,105 +211,161 @@ class ChangelogEngine:
 
     # ------------------------------------------------------------------------------------- statements
 
-    def execute(self, sql: str) -> None:
-        """Define a table or a view, change the rows of a table, or set a setting."""
+    def execute(self, sql: str) -> int | None:
+        """Define something, change the rows of a table, or set a setting.
+
+        Returns how many rows are changed by INSERT, UPDATE and DELETE.
+        """
         text = sql.strip().removesuffix(";").strip()
-        words = [word.lower() for word in re.findall(r"[A-Za-z_]+", text)[:3]]
-        if words[:2] == ["create", "table"]:
-            self._create_table(text)
-        elif words[:2] == ["create", "view"]:
-            self._create_view(text)
-        elif words[:1] == ["drop"]:
-            self._drop(text)
-        elif words[:1] == ["set"]:
-            self._settings.append(text)
-        elif words[:2] == ["insert", "into"]:
-            self._insert(text)
-        elif words[:1] == ["update"]:
-            self._update(text)
-        elif words[:2] == ["delete", "from"]:
-            self._delete(text)
-        else:
-            raise UserError(
-                f"`{' '.join(words).upper()}` is not a statement of a suite",
-                hint="statements are CREATE TABLE, CREATE VIEW, DROP, SET, INSERT, UPDATE and DELETE",
-            )
+        words = re.findall(r"[A-Za-z_]+", text)[:3]
+        start = " ".join(words).upper()
+        if re.match(r"(CREATE (UNIQUE )?INDEX|FLUSH|BEGIN|START TRANSACTION|COMMIT)\b", start):
+            return None  # an index changes no rows, and a query is computed over all changes so far
+        for pattern, run in self._statements.items():
+            if re.match(pattern, start):
+                return run(text)
+        raise UserError(
+            f"`{start}` is not a statement of a suite",
+            hint="statements are CREATE TABLE, CREATE INDEX, CREATE [MATERIALIZED] VIEW, DROP, SET, INSERT, "
+            "UPDATE, DELETE, TRUNCATE, BEGIN, COMMIT and FLUSH",
+        )
+
+    @property
+    def _statements(self) -> Mapping[str, Callable[[str], int | None]]:
+        """What a statement does, by how it begins."""
+        return {
+            r"CREATE TABLE\b": self._create_table,
+            r"CREATE (OR REPLACE|VIEW|MATERIALIZED)\b": self._create_view,
+            r"DROP\b": self._drop,
+            r"SET\b": self._set,
+            r"INSERT INTO\b": self._insert,
+            r"UPDATE\b": self._update,
+            r"DELETE FROM\b": self._delete,
+            r"TRUNCATE\b": self._truncate,
+        }
 
     def _create_table(self, text: str) -> None:
+        read = read_create_table(text)
+        if read.name in self._tables and read.is_optional:
+            return
+        self._check_free(read.name)
+        if read.query is not None:
+            self._create_filled(read.name, read.query)
+            return
         problems = Problems()
-        statements = [statement for _, statement in parse_statements(Source("statement", text), problems)]
+        source = Source("statement", f"CREATE TABLE {_quoted(read.name)} ({read.columns})")
+        statements = [statement for _, statement in parse_statements(source, problems)]
         problems.raise_all()
         (statement,) = statements
         if not isinstance(statement, CreateTable) or statement.query is not None or statement.options:
             raise UserError("a table of a suite has columns, and no query or connector")
-        self._check_free(statement.name)
-        columns = text[text.index("(") + 1 : text.rindex(")")]
         schema = pa.schema(
             [pa.field(column.name, column.field.type, column.field.nullable) for column in statement.columns]
         )
         rows = schema.append(pa.field(_ROW, pa.int64())).empty_table()
-        self._tables[statement.name] = _Table(statement.name, columns, schema, statement.primary_key, rows)
+        jsonb = [
+            column.name
+            for column in statement.columns
+            if re.search(rf'\b{re.escape(column.name)}"?\s+JSONB\b(?!\s*\[)', read.columns, re.IGNORECASE)
+        ]
+        self._tables[read.name] = _Table(
+            read.name, read.columns, schema, statement.primary_key, rows, jsonb=jsonb, defaults=read.defaults
+        )
+
+    def _create_filled(self, name: str, query: str) -> None:
+        """CREATE TABLE AS: a table with the rows that a query has now."""
+        pipeline, preview = self._compile(query, self._views)
+        schema = pa.schema([field.with_nullable(True) for field in preview.columns])
+        rows = schema.append(pa.field(_ROW, pa.int64())).empty_table()
+        self._tables[name] = _Table(name, ", ".join(column_lines(list(schema))), schema, (), rows)
+        self._tables[name].insert(self._collected(pipeline, preview).rename_columns(schema.names))
 
     def _create_view(self, text: str) -> None:
-        match = re.match(r"CREATE\s+VIEW\s+(\w+)", text, re.IGNORECASE)
-        if match is None:
-            raise UserError("a view has a name: CREATE VIEW name AS SELECT …")
-        name = match[1].lower()
-        self._check_free(name)
-        views = {**self._views, name: text}
-        self._compile(f"SELECT * FROM {name}", views)  # noqa: S608 - it is a name
+        view = read_create_view(text)
+        if view.name in self._views and view.is_optional:
+            return
+        views = {name: definition for name, definition in self._views.items() if name != view.name}
+        if not (view.replaces and view.name in self._views):
+            self._check_free(view.name)
+        views[view.name] = view.definition
+        self._compile(f"SELECT * FROM {_quoted(view.name)}", views)  # noqa: S608 - it is a name
         self._views = views
 
     def _drop(self, text: str) -> None:
-        match = re.fullmatch(r"DROP\s+(?:TABLE|VIEW)\s+(\w+)", text, re.IGNORECASE)
-        name = match[1].lower() if match else ""
-        if name not in self._tables and name not in self._views:
-            raise self._unknown(name)
-        self._tables.pop(name, None)
-        self._views.pop(name, None)
+        drop = read_drop(text)
+        if drop.kind == "INDEX":
+            return
+        for name in drop.names:
+            if name not in self._tables and name not in self._views and not drop.is_optional:
+                raise self._unknown(name)
+            self._tables.pop(name, None)
+            self._views.pop(name, None)
 
-    def _insert(self, text: str) -> None:
-        match = re.match(r"INSERT\s+INTO\s+(\w+)\s*(\([^()]*\))?\s*(VALUES|SELECT)\b", text, re.IGNORECASE)
+    def _set(self, text: str) -> None:
+        """Keep a setting of Headrace; those of other engines say how they compute, but for the time zone."""
+        match = re.match(
+            r"SET\s+(?:SESSION\s+|LOCAL\s+)?(TIME\s+ZONE|\w+)\s*(?:=|TO)?\s*(.+)", text, re.IGNORECASE
+        )
         if match is None:
-            raise UserError("it is no INSERT INTO table [(columns)] VALUES … or SELECT …")
-        table = self._table(match[1])
-        names = [name.strip().lower() for name in match[2][1:-1].split(",")] if match[2] else None
-        query = text[match.start(3) :]
-        rows = self._select(f"SELECT * FROM ({query}) AS inserted")  # noqa: S608 - it is the SQL of a suite
-        columns = names or table.schema.names[: rows.num_columns]
+            raise UserError("it is no SET name = value")
+        name, value = match[1].lower(), match[2].strip("'\" ").upper()
+        if name == "updating_ttl":
+            self._settings.append(text)
+        elif name in ("timezone", "time zone") and value not in ("UTC", "GMT", "ETC/UTC"):
+            raise UserError(f"the time zone is UTC, not {value}", hint="write ts AT TIME ZONE 'Europe/Oslo'")
+
+    def _insert(self, text: str) -> int:
+        insert = read_insert(text)
+        table = self._table(insert.name)
+        for name in insert.columns or ():
+            self._check_column(table, name)
+        query, columns = insert.query, list(insert.columns or table.schema.names)
+        if re.match(r"VALUES\b", query, re.IGNORECASE):
+            query = typed_values(query, [table.schema.field(name).type for name in columns])
+        rows = self._collected(*self._compile(query, self._views))
+        columns = columns if insert.columns else columns[: rows.num_columns]
         if len(columns) != rows.num_columns:
             raise UserError(f"{rows.num_columns} values are inserted into {len(columns)} columns")
-        unknown = [name for name in columns if name not in table.schema.names]
-        if unknown:
-            hint = suggest(unknown[0], table.schema.names, listing="the columns are")
-            raise UserError(f"there is no column `{unknown[0]}`", hint=hint)
         arrays = [
             rows.column(columns.index(column.name))
             if column.name in columns
-            else pa.nulls(rows.num_rows, column.type)
+            else self._default(table, column, rows.num_rows)
             for column in table.schema
         ]
         table.insert(_cast(arrays, table.schema))
+        return int(rows.num_rows)
 
-    def _update(self, text: str) -> None:
-        match = re.match(r"UPDATE\s+(\w+)\s+SET\s+", text, re.IGNORECASE)
-        if match is None:
-            raise UserError("it is no UPDATE table SET column = value [WHERE …]")
-        table = self._table(match[1])
-        assignments, condition = _split_where(text[match.end() :])
-        values = {}
-        for assignment in _split(assignments, ","):
-            name, equals, value = assignment.partition("=")
-            if not equals or name.strip().lower() not in table.schema.names:
-                raise UserError(f"`{assignment.strip()}` does not set a column of the table")
-            values[name.strip().lower()] = value
-        columns = ", ".join(
-            f"{values.get(name, _quoted(name))} AS {_quoted(name)}" for name in table.schema.names
-        )
-        changed = self._matching(match[1], columns, condition)
-        numbers = changed.column(_ROW)
-        new = _cast(changed.drop_columns([_ROW]).columns, table.schema).append_column(_ROW, numbers)
+    def _default(self, table: _Table, column: pa.Field, count: int) -> pa.Array:
+        """The values of a column that an INSERT does not name."""
+        default = table.defaults.get(column.name)
+        if default is None:
+            return pa.nulls(count, column.type)
+        query = f"SELECT CAST({default} AS {sql_type(column.type)})"
+        value = self._collected(*self._compile(query, self._views)).column(0)
+        return pa.concat_arrays([value.combine_chunks()] * count) if count else pa.nulls(0, column.type)
+
+    def _update(self, text: str) -> int:
+        update = read_update(text)
+        table = self._table(update.name)
+        for name in update.values:
+            self._check_column(table, name)
+        values = {
+            name: table.defaults.get(name, "NULL") if value.upper() == "DEFAULT" else value
+            for name, value in update.values.items()
+        }
+        columns = [
+            value if pa.types.is_struct(kind) else f"CAST(({value}) AS {sql_type(kind)})"
+            for value, kind in ((value, table.schema.field(name).type) for name, value in values.items())
+        ]
+        changed = self._matching(table, columns, update)
+        numbers = changed.column(0)
         old = self._numbered(table, numbers)
+        new = old
+        for index, name in enumerate(values, start=1):
+            at = new.schema.get_field_index(name)
+            new = new.set_column(
+                at, table.schema.field(name), _cast_column(changed.column(index), table.schema.field(name))
+            )
         # One row after the other, as a server tells it.
         table.apply(
             [
@@ -286,17 +374,17 @@ class ChangelogEngine:
                 for change in ((True, old.slice(index, 1)), (False, new.slice(index, 1)))
             ]
         )
+        return int(old.num_rows)
 
-    def _delete(self, text: str) -> None:
-        match = re.match(r"DELETE\s+FROM\s+(\w+)\s*", text, re.IGNORECASE)
-        if match is None:
-            raise UserError("it is no DELETE FROM table [WHERE …]")
-        table = self._table(match[1])
-        rest, condition = _split_where(f" {text[match.end() :]}")
-        if rest.strip():
-            raise UserError(f"`{rest.strip()}` is not expected in a DELETE")
-        deleted = self._matching(match[1], "", condition)
-        table.apply([(True, self._numbered(table, deleted.column(_ROW)))])
+    def _delete(self, text: str) -> int:
+        delete = read_delete(text)
+        table = self._table(delete.name)
+        deleted = self._matching(table, [], delete)
+        table.apply([(True, self._numbered(table, deleted.column(0)))])
+        return int(deleted.num_rows)
+
+    def _truncate(self, text: str) -> int:
+        return self._delete(re.sub(r"^TRUNCATE\s+(TABLE\s+)?", "DELETE FROM ", text, flags=re.IGNORECASE))
 
     @staticmethod
     def _numbered(table: _Table, numbers: pa.ChunkedArray) -> pa.Table:
@@ -304,27 +392,36 @@ class ChangelogEngine:
         index = {number: at for at, number in enumerate(table.rows.column(_ROW).to_pylist())}
         return table.rows.take(pa.array([index[number] for number in numbers.to_pylist()], pa.int64()))
 
-    def _matching(self, name: str, columns: str, condition: str) -> pa.Table:
-        where = f" WHERE {condition}" if condition else ""
-        listed = f", {columns}" if columns else ""
-        return self._select(f"SELECT {_ROW}{listed} FROM {name}{where} ORDER BY {_ROW}", numbered=True)  # noqa: S608 - it is the SQL of a suite
+    def _matching(self, table: _Table, columns: Sequence[str], change: ChangeText) -> pa.Table:
+        """The numbers of the rows that a statement changes, each once, in order, and values for each."""
+        name = _quoted(table.name)
+        items = ", ".join([f"{name}.{_ROW}", *columns])
+        others = f", {change.others}" if change.others else ""
+        where = f" WHERE {change.condition}" if change.condition else ""
+        query = f"SELECT {items} FROM {name}{others}{where}"  # noqa: S608 - it is the SQL of a suite
+        rows = self._collected(*self._compile(query, self._views, numbered=table.name))
+        first: dict[int, int] = {}
+        for at, number in enumerate(rows.column(0).to_pylist()):
+            first.setdefault(number, at)
+        return rows.take(pa.array([first[number] for number in sorted(first)], pa.int64()))
 
-    def _select(self, sql: str, *, numbered: bool = False) -> pa.Table:
-        """The rows of a query over the tables as they are now, with the numbers of their rows or without."""
-        context = SessionContext()
-        for name, table in self._tables.items():
-            rows = table.rows if numbered else table.rows.drop_columns([_ROW])
-            batches = rows.combine_chunks().to_batches() or [_empty_batch(rows.schema)]
-            context.register_record_batches(name, [batches])
-        try:
-            return context.sql(sql).to_arrow_table()
-        except Exception as error:  # noqa: BLE001 - DataFusion raises plain exceptions
-            raise UserError(f"the statement cannot be executed: {error}") from None
+    def _collected(self, pipeline: Pipeline, preview: Preview) -> pa.Table:
+        """The rows of a query, in the order in which it gives them."""
+        counted = self._run(pipeline, preview, [(1, None)])
+        rows = [_thawed(row) for row in counted.elements()]
+        arrays = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(preview.columns)]
+        return pa.table(arrays, names=[str(at) for at in range(len(preview.columns))])
+
+    @staticmethod
+    def _check_column(table: _Table, name: str) -> None:
+        if name not in table.schema.names:
+            hint = suggest(name, table.schema.names, listing="the columns are")
+            raise UserError(f"there is no column `{name}`", hint=hint)
 
     def _table(self, name: str) -> _Table:
-        if name.lower() not in self._tables:
+        if name not in self._tables:
             raise self._unknown(name)
-        return self._tables[name.lower()]
+        return self._tables[name]
 
     def _check_free(self, name: str) -> None:
         if name in self._tables or name in self._views:
@@ -337,8 +434,11 @@ class ChangelogEngine:
     # ---------------------------------------------------------------------------------------- queries
 
     def query(self, sql: str) -> list[Row]:
-        """Return the rows of a SELECT after all changes, computed as a stream in two ways."""
-        pipeline, preview = self._compile(sql.strip().removesuffix(";"), self._views)
+        """Return the rows of a SELECT after all changes, computed as a stream in two ways.
+
+        An ORDER BY without LIMIT has no effect: the rows of a suite's query are compared without an order.
+        """
+        pipeline, preview = self._compile(without_order(sql.strip().removesuffix(";")), self._views)
         whole = self._run(pipeline, preview, [(1, None)])
         changes = sum(rows.num_rows for table in self._tables.values() for _, rows in table.changes)
         resumed = self._run(pipeline, preview, [(2, 2), (3, None)], epoch_rows=max(1, changes // 4))
@@ -349,7 +449,10 @@ class ChangelogEngine:
             )
         return [_thawed(row) for row in whole.elements()]
 
-    def _compile(self, query: str, views: Mapping[str, str]) -> tuple[Pipeline, Preview]:
+    def _compile(
+        self, query: str, views: Mapping[str, str], *, numbered: str | None = None
+    ) -> tuple[Pipeline, Preview]:
+        """A query over tables and views; of the table `numbered` it reads the hidden column too."""
         previews: list[Preview] = []
 
         def show(preview: Preview) -> tuple[str, dict[str, Any]]:
@@ -359,9 +462,10 @@ class ChangelogEngine:
         statements = [*self._settings]
         for name, table in self._tables.items():
             path = self._folder / f"{name}.arrow"
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.log().schema) as writer:
-                writer.write_table(table.log())
-            statements.append(table.definition(path))
+            log = table.log(numbered=name == numbered)
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, log.schema) as writer:
+                writer.write_table(log)
+            statements.append(table.definition(path, numbered=name == numbered))
         text = ";\n".join([*statements, *views.values(), query])
         pipeline = Pipeline.from_sql(
             [Source("query", text)], udfs=self._functions, name="suite", preview=show
@@ -425,8 +529,8 @@ def _frozen(value: Any) -> Any:
 
 
 def _thawed(value: Any) -> Any:
-    if not isinstance(value, tuple):
-        return value
+    if type(value) is not tuple:
+        return value  # an interval is a tuple of a type of its own
     if value[:1] == ("list",):
         return [_thawed(item) for item in value[1:]]
     if value[:1] == ("dict",):
@@ -435,38 +539,18 @@ def _thawed(value: Any) -> Any:
 
 
 def _cast(columns: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    arrays = []
-    for column, declared in zip(columns, schema, strict=True):
-        try:
-            array = column.cast(declared.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UserError(f"a value of column `{declared.name}` is not {declared.type}: {error}") from None
-        if not declared.nullable and array.null_count:
-            raise UserError(f"column `{declared.name}` is NOT NULL, and a value is null")
-        arrays.append(array)
+    arrays = [_cast_column(column, declared) for column, declared in zip(columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
 
 
-def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=schema)
-
-
-def _split_where(text: str) -> tuple[str, str]:
-    """A text before and after its WHERE, which is not inside of parentheses or a string."""
-    for match in re.finditer(r"\bWHERE\b", text, re.IGNORECASE):
-        if _is_outside(text, match.start()):
-            return text[: match.start()], text[match.end() :].strip()
-    return text, ""
-
-
-def _split(text: str, separator: str) -> list[str]:
-    cuts = [index for index, sign in enumerate(text) if sign == separator and _is_outside(text, index)]
-    return [text[low + 1 : high] for low, high in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
-
-
-def _is_outside(text: str, index: int) -> bool:
-    before = re.sub(r"'[^']*'", "", text[:index])
-    return "'" not in before and before.count("(") == before.count(")")
+def _cast_column(column: Any, declared: pa.Field) -> Any:
+    try:
+        array = column.cast(declared.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UserError(f"a value of column `{declared.name}` is not {declared.type}: {error}") from None
+    if not declared.nullable and array.null_count:
+        raise UserError(f"column `{declared.name}` is NOT NULL, and a value is null")
+    return array
 
 
 def _quoted(name: str) -> str:

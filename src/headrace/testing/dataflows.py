@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.api.pipeline import Pipeline
+from headrace.api.run_options import RunOptions
 from headrace.base.errors import HeadraceError
+from headrace.base.execution import ExecutionMode
 from headrace.dataflow.document.load import load_dataflow
 from headrace.dataflow.runtime.printed import LOGGER, Line, publish
 from headrace.engine.driver import Step
@@ -54,15 +56,22 @@ def run_dataflow(
     clock_start: float = 1_700_000_000.0,
     seed: int = 0,
     udfs: Iterable[Function] = (),
+    record: str | Path | None = None,
+    execution: ExecutionMode | None = None,
+    rescale: Callable[[int], int | None] | None = None,
 ) -> DataflowResult:
     """Run a dataflow until it ends, for `stop_after` seconds, or for `max_epochs` epochs.
 
     Time passes as fast as the dataflow can handle it, unless it has processes, which live in real time.
+    `record` is a directory for a recording of the run. `rescale` is asked after each epoch for another
+    parallelism. `execution` is that of `headrace run`.
     """
     outcome = DataflowResult()
     with collected_lines(outcome.lines):
         try:
             pipeline = Pipeline.from_dataflow(file, udfs=udfs)
+            if record is not None:
+                pipeline.record(record, program={"files": [str(Path(file).absolute())]})
             pipeline.plan()
             live = _has_processes(file) if real_time is None else real_time
             now: Callable[[], float] = clock.time if live else ManualClock(clock_start)
@@ -77,7 +86,9 @@ def run_dataflow(
                     clock=now,
                     seed=seed,
                     idle_epochs=100_000,
+                    options=RunOptions(execution=execution),
                     on_step=on_step,
+                    rescale=rescale,
                     stop=None if stop_after is None else lambda: now() - begun >= stop_after,
                 )
                 outcome.reason = outcome.result.reason
@@ -93,7 +104,7 @@ def _has_processes(file: str | Path) -> bool:
 
 @contextmanager
 def collected_lines(lines: list[Line]) -> Iterator[None]:
-    """Take the lines of units meanwhile."""
+    """Collect the lines of units within the context."""
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -1,8 +1,9 @@
 """Runs suites in the format of sqllogictest: statements, and queries with the rows that are expected.
 
 A record is `statement ok`, `statement error [pattern]`, `query TYPES [SORTMODE] [LABEL]` with `----` and the
-rows after the SQL, or `query error [pattern]`; `skipif`, `onlyif`, `hash-threshold` and `halt` mean what they
-do elsewhere. The rows of a stream have no order: `nosort` compares them as `rowsort` does.
+rows after the SQL, or `query error [pattern]`; `include FILE`, `skipif`, `onlyif`, `hash-threshold`, `halt`,
+`subtest`, `statement count N` and `control sortmode MODE` mean what they do elsewhere. The rows of a
+stream have no order: `nosort` compares them as `rowsort` does.
 """
 
 from __future__ import annotations
@@ -19,12 +20,37 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, get_args
 
+import pyarrow as pa
+
 from headrace.base.errors import UserError, suggest
+from headrace.functions.postgres.times import interval_text
 
 SUFFIX = ".slt"
 SortMode = Literal["nosort", "rowsort", "valuesort"]
 TYPES = {"T": "text", "I": "integers", "R": "numbers", "?": "anything"}
-_DIRECTIVES = ("statement", "query", "skipif", "onlyif", "hash-threshold", "halt")
+_DIRECTIVES = (
+    "statement",
+    "query",
+    "include",
+    "skipif",
+    "onlyif",
+    "hash-threshold",
+    "halt",
+    "subtest",
+    "control",
+)
+_ELSEWHERE = {
+    "sleep": "a query is computed over all changes so far: nothing has to be waited for",
+    "connection": "a suite has one connection",
+    "system": "a suite runs no programs",
+    "require": "there are no extensions to load",
+    "loop": "write the records one by one",
+    "foreach": "write the records one by one",
+    "mode": "leave it out",
+    "restart": "every query is stopped and resumed anyway",
+    "load": "create the tables in the suite",
+}
+"""Directives of other runners that cannot be followed, and what to do instead."""
 _HASHED = re.compile(r"(\d+) values hashing to ([0-9a-f]{32})")
 _SEPARATOR = "----"
 
@@ -38,8 +64,11 @@ class Engine(Protocol):
     name: str
     """What `skipif` and `onlyif` call it."""
 
-    def execute(self, sql: str) -> None:
-        """Define something, or change a table; raises a UserError if it is refused."""
+    def execute(self, sql: str) -> int | None:
+        """Define something, or change a table; raises a UserError if it is refused.
+
+        Returns how many rows are changed, or None where that is not known.
+        """
 
     def query(self, sql: str) -> list[Row]:
         """Return the rows of a SELECT; raises a UserError if it is refused."""
@@ -57,6 +86,8 @@ class Record:
     types: str | None = None
     """A letter for each column of a query; None for a statement."""
     sort: SortMode = "nosort"
+    count: int | None = None
+    """How many rows a statement changes; None if that is not said."""
     label: str | None = None
     expected: tuple[str, ...] = ()
 
@@ -105,7 +136,9 @@ def find_suites(path: str | Path) -> list[Path]:
 def run_suite(file: Path, engine: Engine) -> SuiteResult:
     """Run the records of a file in their order."""
     began = clock.monotonic()
-    records = list(parse_suite(file.read_text(encoding="utf-8"), engine=engine.name, where=str(file)))
+    records = list(
+        parse_suite(file.read_text(encoding="utf-8"), engine=engine.name, where=str(file), folder=file.parent)
+    )
     labels: dict[str, list[str]] = {}
     failures = [failure for record in records if (failure := _run_record(record, engine, labels)) is not None]
     return SuiteResult(file, len(records), clock.monotonic() - began, failures)
@@ -114,10 +147,14 @@ def run_suite(file: Path, engine: Engine) -> SuiteResult:
 # ------------------------------------------------------------------------------------------------- parsing
 
 
-def parse_suite(text: str, *, engine: str, where: str) -> Iterator[Record]:
-    """The records that an engine has to run; raises a UserError with the line of what cannot be read."""
+def parse_suite(text: str, *, engine: str, where: str, folder: Path | None = None) -> Iterator[Record]:
+    """The records that an engine has to run; raises a UserError with the line of what cannot be read.
+
+    Files that are included are looked for in `folder`.
+    """
     lines = text.splitlines()
     number, skipped = 0, False
+    default: str = "nosort"
     while number < len(lines):
         start, words = number + 1, lines[number].split()
         number += 1
@@ -129,21 +166,28 @@ def parse_suite(text: str, *, engine: str, where: str) -> Iterator[Record]:
                 return
             skipped = False
             continue
-        if directive == "hash-threshold":
+        if directive in ("hash-threshold", "subtest"):
+            continue
+        if directive == "control":
+            default = _default_sort(arguments, f"{where}:{start}")
+            continue
+        if directive == "include":
+            if not skipped:
+                yield from _included(arguments, engine=engine, where=f"{where}:{start}", folder=folder)
+            skipped = False
             continue
         if directive in ("skipif", "onlyif"):
             name = arguments[0] if arguments else ""
             skipped = skipped or (name == engine) == (directive == "skipif")
             continue
         if directive not in ("statement", "query"):
-            hint = suggest(directive, _DIRECTIVES, listing="the directives are")
-            raise UserError(f"`{directive}` is not a directive", hint=hint, where=f"{where}:{start}")
+            raise _unknown_directive(directive, f"{where}:{start}")
         block: list[str] = []
         while number < len(lines) and lines[number].strip():
             block.append(lines[number])
             number += 1
         try:
-            record = _record(start, directive, arguments, block)
+            record = _record(start, directive, arguments, block, default)
         except ValueError as error:
             raise UserError(str(error), where=f"{where}:{start}") from None
         if not skipped:
@@ -151,7 +195,39 @@ def parse_suite(text: str, *, engine: str, where: str) -> Iterator[Record]:
         skipped = False
 
 
-def _record(line: int, directive: str, arguments: Sequence[str], block: Sequence[str]) -> Record:
+def _unknown_directive(directive: str, where: str) -> UserError:
+    if directive in _ELSEWHERE:
+        return UserError(f"`{directive}` is not supported", hint=_ELSEWHERE[directive], where=where)
+    hint = suggest(directive, _DIRECTIVES, listing="the directives are")
+    return UserError(f"`{directive}` is not a directive", hint=hint, where=where)
+
+
+def _default_sort(arguments: Sequence[str], where: str) -> str:
+    """The sort mode that `control sortmode MODE` sets."""
+    if len(arguments) != 2 or arguments[0] != "sortmode" or arguments[1] not in get_args(SortMode):
+        hint = f"write control sortmode {' or '.join(get_args(SortMode))}"
+        raise UserError(f"`control {' '.join(arguments)}` is not supported", hint=hint, where=where)
+    return arguments[1]
+
+
+def _included(arguments: Sequence[str], *, engine: str, where: str, folder: Path | None) -> Iterator[Record]:
+    """The records of the files that `include PATTERN` names."""
+    pattern = arguments[0] if arguments else ""
+    files = sorted((folder or Path()).glob(pattern)) if pattern and not Path(pattern).is_absolute() else []
+    if not files:
+        raise UserError(
+            f"there is no file `{pattern}` to include", hint="paths are relative to the suite", where=where
+        )
+    for file in files:
+        if f"{file}:" in where:
+            raise UserError(f"`{pattern}` includes itself", where=where)
+        text = file.read_text(encoding="utf-8")
+        yield from parse_suite(text, engine=engine, where=f"{where}: {file}", folder=file.parent)
+
+
+def _record(
+    line: int, directive: str, arguments: Sequence[str], block: Sequence[str], default: str = "nosort"
+) -> Record:
     texts = [text.rstrip() for text in block]
     cut = texts.index(_SEPARATOR) if _SEPARATOR in texts else len(texts)
     sql, rest = "\n".join(texts[:cut]).strip(), tuple(texts[cut + 1 :])
@@ -162,15 +238,16 @@ def _record(line: int, directive: str, arguments: Sequence[str], block: Sequence
         pattern = " ".join(arguments[1:]) or "\n".join(re.escape(text) for text in rest)
         return Record(line, sql, error=pattern, types=None if directive == "statement" else "")
     if directive == "statement":
-        if arguments != ["ok"]:
+        is_counted = len(arguments) == 2 and first == "count" and arguments[1].isdigit()
+        if arguments != ["ok"] and not is_counted:
             raise ValueError("write `statement ok` or `statement error`")
         if rest:
             raise ValueError("a statement has no rows: write `query`")
-        return Record(line, sql)
+        return Record(line, sql, count=int(arguments[1]) if is_counted else None)
     if not first or set(first) - set(TYPES):
         letters = ", ".join(f"{letter} for {kind}" for letter, kind in TYPES.items())
         raise ValueError(f"a query has a letter for each column: {letters}")
-    sort = arguments[1] if len(arguments) > 1 else "nosort"
+    sort = arguments[1] if len(arguments) > 1 else default
     if sort not in get_args(SortMode):
         raise ValueError(f"`{sort}` is not a sort mode: they are {', '.join(get_args(SortMode))}")
     if len(arguments) > 3:
@@ -187,7 +264,9 @@ def _record(line: int, directive: str, arguments: Sequence[str], block: Sequence
 def _run_record(record: Record, engine: Engine, labels: dict[str, list[str]]) -> Mismatch | None:
     try:
         if record.types is None:
-            engine.execute(record.sql)
+            changed = engine.execute(record.sql)
+            if None not in (record.count, changed) and record.count != changed:
+                return Mismatch(record, f"it changes {changed} rows, and {record.count} are expected")
             rows: list[Row] = []
         else:
             rows = engine.query(record.sql)
@@ -279,11 +358,24 @@ def _integer(value: Any) -> str:
         raise ValueError(f"`{value}` is not an integer, and the column is of kind I") from None
 
 
+def _time_text(value: dt.datetime | dt.time | dt.timedelta | pa.MonthDayNano) -> str:
+    """A time or an interval as PostgreSQL writes it."""
+    if isinstance(value, pa.MonthDayNano):
+        return interval_text(*value)
+    if isinstance(value, dt.timedelta):  # between two instants: whole days and a time
+        days = int(value / dt.timedelta(days=1))
+        rest = value - dt.timedelta(days=days)
+        return interval_text(0, days, rest // dt.timedelta(microseconds=1) * 1_000)
+    text = value.isoformat(sep=" ") if isinstance(value, dt.datetime) else value.isoformat()
+    text = text.removesuffix("+00:00")
+    return text.rstrip("0") if value.microsecond else text
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, dt.datetime):
-        return value.isoformat(sep=" ").removesuffix("+00:00")
+    if isinstance(value, dt.datetime | dt.time | dt.timedelta | pa.MonthDayNano):
+        return _time_text(value)
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

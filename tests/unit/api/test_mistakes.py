@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.testing.in_process import run_in_process
 
 ROWS = [{"id": 1, "shop": "mill", "amount": 3}]
 
@@ -72,7 +74,7 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
     ),
     "a parallelism of zero": (
         lambda s: s.sink("blackhole").pipeline.start(parallelism=0),
-        r"\[run\] parallelism: Input should be greater than 0, got 0",
+        r"\[run\] parallelism must be greater than 0, got 0",
     ),
     "map of a number": (lambda s: s.map(3), "map takes a function, got int 3"),  # type: ignore[arg-type]
     "flat_map of nothing": (lambda s: s.flat_map(None), "flat_map takes a function, got NoneType"),  # type: ignore[arg-type]
@@ -335,3 +337,112 @@ def test_public_classes_have_no_internal_methods() -> None:
         assert not hasattr(hr.Pipeline, name)
     assert "on_step" not in hr.Pipeline.run.__annotations__
     assert len(hr.Pipeline.run.__annotations__) <= 13
+
+
+def test_a_sink_is_refused_where_a_source_is_expected_and_a_source_as_a_sink() -> None:
+    configured: Any = hr.sinks.kafka(topic="orders", bootstrap_servers="localhost:9092")
+    with pytest.raises(hr.PlanError, match="source takes a source, got the sink `kafka`") as caught:
+        hr.Pipeline().source(configured)
+    assert caught.value.hint == "make it with `hr.sources.kafka(…)`"
+    source: Any = hr.sources.impulse(event_rate=1)
+    with pytest.raises(hr.PlanError, match="sink takes a sink, got the source `impulse`") as caught:
+        hr.Pipeline().source("memory", rows=ROWS).sink(source)
+    assert caught.value.hint is None
+
+
+def test_a_table_that_nothing_reads_is_refused_with_a_wrong_option() -> None:
+    with pytest.raises(hr.SqlError) as caught:
+        hr.Pipeline().execute("CREATE TABLE t (id BIGINT) WITH (connector = 'single_file', pth = 'x')")
+    messages = [caught.value.message, *(error.message for error in caught.value.more)]
+    assert any("did you mean `path`?" in message for message in messages)
+    assert Path(__file__).name in str(caught.value.where)
+
+
+def test_a_misspelt_column_object_gets_the_near_name() -> None:
+    with pytest.raises(hr.SqlError) as caught:
+        hr.Pipeline().source("memory", rows=ROWS).filter(hr.col("amuont") > 2)
+    assert "did you mean `amount`?" in str(caught.value.hint)
+
+
+def test_a_column_object_that_is_no_column_gets_the_names_of_those_there_are() -> None:
+    with pytest.raises(hr.SqlError) as caught:
+        hr.Pipeline().source("memory", rows=[{"id": 1, "shop": "mill"}]).filter(hr.col("x") > 2)
+    assert "the columns are `id`, `shop`" in str(caught.value.hint)
+
+
+def test_an_unknown_function_says_how_those_of_the_user_come_in() -> None:
+    sales = hr.Pipeline().source("memory", rows=ROWS)
+    calls: list[Callable[[], object]] = [
+        lambda: sales.select(x="my_own(amount)"),
+        lambda: sales.sql("SELECT my_own(amount) FROM input"),
+    ]
+    for call in calls:
+        with pytest.raises(hr.SqlError, match="there is no function `my_own`") as caught:
+            call()
+        assert "udfs=" in str(caught.value.hint)
+
+
+def test_union_needs_another_stream() -> None:
+    with pytest.raises(hr.PlanError, match="union takes at least one other stream"):
+        hr.Pipeline().source("memory", rows=ROWS).union()
+
+
+def test_names_and_values_in_a_list_are_told_to_come_one_by_one() -> None:
+    sales = hr.Pipeline().source("memory", rows=ROWS)
+    with pytest.raises(hr.PlanError) as caught:
+        sales.drop(["shop", "id"])  # type: ignore[arg-type]
+    assert caught.value.hint == "one by one, as strings: `drop('shop', 'id')`"
+    with pytest.raises(hr.PlanError, match="is_in takes its values one by one"):
+        sales.filter(hr.col("id").is_in([1, 2]))
+
+
+def test_a_schema_with_a_column_that_is_no_name_is_refused() -> None:
+    schema: Any = {3: "BIGINT"}
+    with pytest.raises(hr.PlanError, match="`schema` takes the names of columns, got 3"):
+        hr.Pipeline().source("memory", rows=ROWS).map(lambda batch: batch, schema=schema)
+
+
+def test_a_source_without_columns_is_told_to_declare_them_at_the_source() -> None:
+    source = hr.Pipeline().source("single_file", path="orders.json")
+    with pytest.raises(hr.PlanError) as caught:
+        source.filter("id > 1")
+    assert "`pipeline.source(…, schema=" in str(caught.value.hint)
+    with pytest.raises(hr.PlanError) as caught:
+        source.map(lambda batch: batch).filter("id > 1")
+    assert "`.map(f, schema=" in str(caught.value.hint)
+
+
+def test_a_recording_goes_to_a_path() -> None:
+    with pytest.raises(hr.PlanError, match="`directory` takes a path, got int 3"):
+        hr.Pipeline().record(3)  # type: ignore[arg-type]
+
+
+def test_a_stream_is_not_a_pipeline_that_runs(tmp_path: Path) -> None:
+    stream: Any = hr.Pipeline().source("memory", rows=ROWS).sink("blackhole")
+    with pytest.raises(hr.PlanError, match="`pipeline` takes a pipeline, got Stream"):
+        run_in_process(stream, tmp_path)
+
+
+def test_a_value_that_a_function_cannot_take_is_an_error_of_the_column(tmp_path: Path) -> None:
+    @hr.udf
+    def double(x: int) -> int:
+        return x * 2
+
+    pipeline = hr.Pipeline()
+    pipeline.source("memory", rows=ROWS).call(double, "shop", into="twice").sink("blackhole")
+    with pytest.raises(hr.HeadraceError, match="column `shop` cannot become the int64") as caught:
+        run_in_process(pipeline, tmp_path)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_table_that_an_operator_does_not_declare_is_no_bug_of_ours(tmp_path: Path) -> None:
+    class Forgetful(hr.ArrowOperator):
+        def process_batch(
+            self, batch: pa.RecordBatch, ctx: hr.OperatorContext, collector: hr.Collector
+        ) -> None:
+            ctx.keyed_table("totals")
+
+    pipeline = hr.Pipeline()
+    pipeline.source("memory", rows=ROWS).apply(Forgetful(), id="forgetful").sink("blackhole")
+    with pytest.raises(hr.PlanError, match="`forgetful` declares no table `totals`"):
+        run_in_process(pipeline, tmp_path)

@@ -175,6 +175,8 @@ def test_explain_names_every_operator_and_table(format: str) -> None:  # noqa: A
         ("def f(:\n", "line 1"),
         ("import headrace\nheadrace.Pipeline('a').source('impuls')\n", "line 2: headrace.Pipeline"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("import headrace as hr\nhr.sources.kafak()\n", "did you mean `kafka`?"),
+        ("orders = 1\nordesr + 1\n", "did you mean `orders`"),
         ("def pipeline():\n    return 3\n", "returned int"),
     ],
 )

@@ -203,6 +203,27 @@ def test_a_method_gives_what_the_same_sql_gives(case: str, tmp_path: Path) -> No
     assert expected != []
 
 
+@pytest.mark.parametrize(
+    ("item", "name"),
+    [
+        ("sum(amount)", "sum(amount)"),
+        ("address.city", "city"),
+        ("input.address.city", "city"),
+        ("(address).city", "city"),
+        ("address.place.lat", "lat"),
+        ('address."ZIP"', "ZIP"),
+        ("input.amount", "amount"),
+        ("amount * 2", "amount * 2"),
+    ],
+)
+def test_a_column_without_a_name_is_named_by_its_sql_and_a_field_by_itself(item: str, name: str) -> None:
+    address = {"city": "Bath", "ZIP": "1", "place": {"lat": 51.4}}
+    rows = hr.Pipeline("fields").source("memory", rows=[{"amount": 1, "address": address}])
+    for stream in (rows.select(item), rows.sql(f"SELECT {item} FROM input")):
+        assert stream.schema is not None
+        assert stream.schema.names == [name]
+
+
 def test_rows_are_partners_only_if_their_times_are_near(tmp_path: Path) -> None:
     sales, paid = inputs()
     near = sales.join(paid, on={"id": "order_id"}, within="1m").select("id", "paid")

@@ -113,7 +113,7 @@ def test_python_is_the_one_that_runs_headrace(tmp_path: Path) -> None:
 def test_nothing_to_build_is_said(tmp_path: Path) -> None:
     (tmp_path / "op.py").write_text(OPERATOR)
     result = headrace("build", write(tmp_path, "nodes: [{id: a, operator: {python: op.py}}]"))
-    assert (result.exit_code, result.stdout) == (0, "nothing to build: no node has `build`\n")
+    assert (result.exit_code, result.stdout) == (0, "nothing to build: no node has `build` or `venv`\n")
 
 
 def test_what_the_commands_have_not_made_is_said(tmp_path: Path) -> None:
@@ -154,6 +154,27 @@ def test_a_process_whose_build_calls_python_has_an_environment_of_its_own_and_ru
     assert outcome.error is None
     assert (outcome.exit_code, outcome.logs) == (0, {"a": ['{"click": "0.0.1", "arrow": "pyarrow"}']})
     assert importlib.metadata.version("click") != "0.0.1"
+
+
+def test_nodes_that_name_the_same_environment_share_it_and_do_not_run_before_it_is_built(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "node.py").write_text("import sys\nfrom dora import Node\nNode()\nprint(sys.prefix)\n")
+    file = write(
+        tmp_path,
+        "nodes:\n"
+        "  - {id: a, path: node.py, venv: vision, build: 'python -V > a.txt'}\n"
+        "  - {id: b, path: node.py, venv: vision}\n",
+    )
+    refused = headrace("check", file)
+    assert refused.exit_code == 2
+    assert "there is no virtual environment `vision` yet" in refused.stderr
+    assert "headrace build" in refused.stderr
+    built = headrace("build", file)
+    assert (built.exit_code, built.stdout) == (0, "built a, b\n"), built.stderr
+    shared = str(tmp_path / ".headrace" / "envs" / "vision")
+    outcome = run_dataflow(file)
+    assert (outcome.error, outcome.logs) == (None, {"a": [shared], "b": [shared]})
 
 
 def test_an_operator_cannot_replace_a_package_that_headrace_needs(tmp_path: Path) -> None:

@@ -37,12 +37,19 @@ def environ(*folders: Path, **others: str) -> dict[str, str]:
     return {"PATH": os.pathsep.join(map(str, folders)), **others}
 
 
-@pytest.mark.parametrize("version", ["17.0.15", "17", "21.0.2", "25-ea"])
-def test_java_17_or_newer_on_path_is_fine(version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["17.0.15", "17", "21.0.2"])
+def test_java_17_and_21_on_path_are_fine(version: str, tmp_path: Path) -> None:
     java(tmp_path, version)
     check = check_java(environ(tmp_path))
     assert check.status == "ok"
     assert check.actual.startswith(version)
+
+
+def test_a_java_that_was_not_tested_is_a_warning(tmp_path: Path) -> None:
+    java(tmp_path, "25-ea")
+    check = check_java(environ(tmp_path))
+    assert check.status == "warning"
+    assert "tested with 17" in check.actual
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22"])
@@ -97,6 +104,8 @@ def test_without_java_the_line_that_installs_it_suits_the_machine(
 
 def test_python_must_be_3_11() -> None:
     assert check_python((3, 11, 0)).status == "ok"
+    assert check_python((3, 13, 5)).status == "ok"
+    assert check_python((3, 14, 0)).status == "warning"
     assert check_python((3, 10, 9)).status == "missing"
 
 
@@ -115,9 +124,13 @@ def test_a_missing_extra_is_optional() -> None:
     assert check.fix == f"{sys.executable} -m pip install 'headrace[cloud]'"
 
 
-def test_a_spark_home_is_warned_of() -> None:
+def test_a_spark_home_is_warned_of_and_one_without_spark_is_a_fault(tmp_path: Path) -> None:
     assert check_spark_home({}) == []
-    assert check_spark_home({"SPARK_HOME": "/opt/spark"})[0].status == "warning"
+    [absent] = check_spark_home({"SPARK_HOME": "/opt/absent"})
+    assert (absent.status, absent.fix) == ("missing", "unset SPARK_HOME")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "spark-submit").touch()
+    assert check_spark_home({"SPARK_HOME": str(tmp_path)})[0].status == "warning"
 
 
 def test_the_temporary_directory_must_be_there(tmp_path: Path) -> None:
@@ -189,3 +202,11 @@ def test_a_package_that_is_installed_and_cannot_be_imported_is_found(
 def test_every_problem_comes_with_a_fix(tmp_path: Path) -> None:
     bare = {"PATH": str(tmp_path), "TMPDIR": str(tmp_path / "absent"), "SPARK_HOME": "/opt/spark"}
     assert all(check.fix for check in examine(bare) if check.status != "ok")
+
+
+def test_a_master_of_spark_connect_needs_no_java_here() -> None:
+    environ = {"PATH": "", "HEADRACE__SPARK__MASTER": "sc://host:443/;token=very-private"}
+    (java,) = (check for check in examine(environ) if check.name == "Java")
+    assert (java.status, java.actual) == ("optional", "not needed for sc://host:443/;token=***")
+    (java,) = (check for check in examine({"PATH": ""}) if check.name == "Java")
+    assert java.status == "missing"

@@ -6,9 +6,12 @@ import threading
 import time
 
 import pytest
+from click.testing import CliRunner
 
+from headrace.cli.main import main
 from headrace.cli.progress import Display
 from headrace.cli.run import RunFlags, in_background, run, stop_on_signals
+from headrace.exchanges.spark.session import SparkRequest
 
 RUNNING = """
 import sys, threading, time
@@ -100,6 +103,15 @@ def test_a_second_sigterm_still_lets_the_epoch_finish() -> None:
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "committed\n")
+
+
+def test_a_file_for_the_workers_that_is_not_there_is_told_before_spark_starts(
+    started: list[SparkRequest],
+) -> None:
+    result = CliRunner().invoke(main, ["run", "-e", "SELECT 1", "--py-files", "nowhere.py,other.zip"])
+    assert result.exit_code == 2
+    assert "--py-files: there is no file nowhere.py" in result.stderr
+    assert not started
 
 
 def test_the_next_run_is_told_every_argument_that_is_not_about_this_run_alone() -> None:

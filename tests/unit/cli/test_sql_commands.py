@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,48 @@ def test_check_counts_what_a_good_program_has(good: Path) -> None:
     assert "2 sinks" in result.stdout
 
 
+@pytest.mark.parametrize("connector", ["delta", "filesystem"])
+def test_check_finds_two_tables_on_one_path(connector: str, tmp_path: Path) -> None:
+    paths = (tmp_path / "out", f"{tmp_path}/../{tmp_path.name}/out")
+    tables = "".join(
+        f"create table {name} (n BIGINT) with (connector = '{connector}', path = '{path}', type = 'sink');"
+        f"insert into {name} select counter from numbers;"
+        for name, path in zip("ab", paths, strict=True)
+    )
+    result = headrace("check", "-e", f"create table numbers with (connector = 'impulse');{tables}")
+    assert result.exit_code == 2
+    assert "`sink_a` and `sink_b` both write" in result.stderr
+
+
+def test_check_names_every_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("confluent_kafka", "paho.mqtt.client"):
+        monkeypatch.setitem(sys.modules, module, None)
+    sql = """
+        create table k (n BIGINT) with (
+          connector = 'kafka', type = 'source', format = 'json', bootstrap_servers = 'b:9092', topic = 't');
+        create table m (n BIGINT) with (
+          connector = 'mqtt', type = 'sink', format = 'json', url = 'mqtts://b:8883', topic = 't');
+        insert into m select n from k;
+    """
+    result = headrace("check", "-e", sql)
+    assert result.exit_code == 2
+    assert "pip install 'headrace[kafka]'" in result.stderr
+    assert "pip install 'headrace[mqtt]'" in result.stderr
+
+
+def test_an_updating_result_for_a_table_format_is_refused_with_sinks_that_take_it(tmp_path: Path) -> None:
+    sql = f"""
+        create table numbers with (connector = 'impulse');
+        create table d (n BIGINT) with (connector = 'delta', path = '{tmp_path}/d', type = 'sink');
+        insert into d select count(*) as n from numbers;
+    """
+    result = headrace("check", "-e", sql)
+    assert result.exit_code == 2
+    text = " ".join(result.stderr.split())
+    assert "`d` cannot take an updating result" in text
+    assert "`postgres`, or as changes to `filesystem` with format = 'debezium_json'" in text
+
+
 def test_check_takes_texts_and_the_standard_input() -> None:
     assert headrace("check", "-", stdin=GOOD).exit_code == 0
     assert headrace("check", "-e", GOOD).exit_code == 0
@@ -84,21 +127,23 @@ def test_every_mistake_is_shown_with_its_place_and_what_is_possible(command: str
     assert "Traceback" not in said
 
 
-def test_spark_starts_while_sql_is_read(bad: Path, started: list[SparkRequest]) -> None:
-    headrace("run", bad, "--master", "local[3]")
-    assert [wanted.master for wanted in started] == ["local[3]"]
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--state-dir", "STATE"], ["--log-dir", "LOGS"], ["--verbose"], ["other.py"], ["gone.sql"]]
-)
-def test_spark_waits_where_its_log_is_kept_or_python_may_want_a_session(
+@pytest.mark.parametrize("arguments", [[], ["--state-dir", "STATE"], ["--log-dir", "LOGS"]])
+def test_spark_starts_while_sql_is_read_and_nothing_is_written_for_sql_that_is_wrong(
     arguments: list[str], bad: Path, started: list[SparkRequest], tmp_path: Path
 ) -> None:
     given = [str(tmp_path / one) if one.isupper() else one for one in arguments]
-    assert headrace("run", bad, *given).exit_code == 2
-    assert started == []
+    assert headrace("run", bad, "--master", "local[3]", *given).exit_code == 2
+    assert [(wanted.master, wanted.log_dir) for wanted in started] == [("local[3]", None)]
     assert not (tmp_path / "STATE").exists()
+    assert not (tmp_path / "LOGS").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--verbose"], ["other.py"], ["gone.sql"]])
+def test_spark_waits_where_its_log_is_shown_or_python_may_want_a_session(
+    arguments: list[str], bad: Path, started: list[SparkRequest]
+) -> None:
+    assert headrace("run", bad, *arguments).exit_code == 2
+    assert started == []
 
 
 def test_one_mistake_is_not_counted(bad: Path) -> None:

@@ -12,7 +12,8 @@ from headrace import udf
 from headrace.base.errors import UserError
 from headrace.testing import sql_cases
 from headrace.testing.in_process import CrashError
-from headrace.testing.sql_cases import CaseResult, differences, find_cases, run_case
+from headrace.testing.row_comparison import differences
+from headrace.testing.sql_cases import CaseResult, find_cases, run_case
 
 EVENTS = """
 CREATE TABLE events (id BIGINT, k TEXT, v DOUBLE, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '5 seconds')

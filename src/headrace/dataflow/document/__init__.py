@@ -1,1 +1,1 @@
-"""YAML text → a `Dataflow`, or every mistake with its place."""
+"""Parses a YAML document into a `Dataflow`, or reports every error with its location."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 from annotated_types import Ge, Gt, MinLen
 from pydantic import BeforeValidator, Field, Tag
 
+from headrace.base.execution import ExecutionMode
 from headrace.dataflow.document.model import QueuePolicy, RestartPolicy
 from headrace.dataflow.document.validation import (
     BLOCK,
@@ -62,6 +63,9 @@ NodeId: TypeAlias = Annotated[
 OperatorId: TypeAlias = Annotated[
     Scalar, Text("an id", "my-operator", pattern=rf"(?!\.){_WORD}", advice=_ID_ADVICE)
 ]
+VenvName: TypeAlias = Annotated[
+    Scalar, Text("a name", "vision", pattern=rf"(?!\.){_WORD}", advice=_ID_ADVICE)
+]
 DataId: TypeAlias = Annotated[Scalar, Text("a name", pattern=_DATA_ID, advice=_DATA_ADVICE)]
 Command: TypeAlias = Annotated[Scalar, Text("a command")]
 Whole: TypeAlias = Annotated[int, Ge(0), Expected("a whole number", read=Scalar.integer)]
@@ -79,7 +83,7 @@ Env: TypeAlias = Annotated[
         Annotated[
             Scalar,
             Text(
-                "a text, a number or a flag",
+                "a string, a number or a flag",
                 advice='write `""` for nothing, and `$NAME` for a variable of the environment',
             ),
         ],
@@ -102,7 +106,7 @@ _SOURCE_FORMS = (
 
 
 class _Source(Text):
-    """Where an input comes from. `wiring.py` finds out what is meant; editors see the form."""
+    """The source of an input. `wiring.py` resolves it; editors check its form."""
 
     def __get_pydantic_json_schema__(self, _core: object, _handler: object) -> dict[str, Any]:
         return {"type": "string", "pattern": f"^(?:{'|'.join(_SOURCE_FORMS)})$"}
@@ -201,7 +205,7 @@ _BUILD = "A command that makes what is run. With it, a missing file is a warning
 
 
 class PortBlock(YamlBlock):
-    """What a node with `path` and an operator say about their inputs, outputs and logs."""
+    """The inputs, outputs and logs of a node with `path`, or of an operator."""
 
     input_types: Types | None = _used(
         "The types of inputs. They are compared with those of the outputs they are connected to; what does "
@@ -219,10 +223,10 @@ class PortBlock(YamlBlock):
     )
     output_framing: Anything = _quiet("Messages between operators are not encoded.")
     send_stdout_as: DataId | None = _used(
-        "The output that gets each printed line as a text, with its line end. It must be in `outputs`."
+        "The output that gets each printed line as a string, with its line end. It must be in `outputs`."
     )
     send_logs_as: DataId | None = _used(
-        "The output that gets each log entry as a text of JSON. It must be in `outputs`."
+        "The output that gets each log entry as a string of JSON. It must be in `outputs`."
     )
     min_log_level: Annotated[LogLevel, Choice.of(LogLevel)] | None = _used(
         "Entries below this level are neither shown nor sent."
@@ -309,7 +313,7 @@ _RESTART = frozenset(
 _COPIES = frozenset({"parallelism", "partition_by"})
 _PROCESS = frozenset({
     "args", "inputs", "outputs", "params", "build", "finish_grace_secs", "health_check_timeout",
-    "startup_timeout", "shared_memory_pool_size", "path_sha256",
+    "startup_timeout", "shared_memory_pool_size", "path_sha256", "venv",
 })  # fmt: skip
 _COPY_REASONS = {
     "path": "a process is run once: make an operator of it (`operator: {python: …}`), which can run in "
@@ -334,12 +338,14 @@ class NodeBlock(PortBlock):
         "sql": frozenset({"inputs", "outputs"}),
     }
     refused: ClassVar = {
-        "git": "repositories are not cloned. Clone it beside the document and give the program's `path` "
-        "there.",
+        "git": "repositories are not cloned. Clone it with `build: git clone URL`, which `headrace build` "
+        "runs, and give the program's `path` there.",
         **dict.fromkeys(
-            ("branch", "tag", "rev"), "repositories are not cloned. Check it out beside the document."
+            ("branch", "tag", "rev"),
+            "repositories are not cloned. Check it out in `build`, behind `git clone`.",
         ),
-        "hub": "nodes are not fetched from a hub. Install it and give its program as `path`.",
+        "hub": "nodes are not fetched from a hub. Install its package with `build: pip install NAME`, which "
+        "`headrace build` runs, and give its program as `path`.",
         "ros2": "there is no bridge to ROS 2. Run one as a program of your own, with `path`.",
         "custom": "it is the old form. Write its keys beside `id`, and its `source` as `path`.",
         "_unstable_deploy": "it is called `deploy` now.",
@@ -369,7 +375,8 @@ class NodeBlock(PortBlock):
     description: AnyText | None = _quiet("A sentence for people.")
     path: Annotated[Scalar, Text("the path of a program")] | None = _used(
         "A program in a process of its own: a `.py` file, run by this Python, or anything that can be "
-        "executed; relative to the document, or found on `PATH`. URLs, `shell` and `dynamic` are refused."
+        "executed; relative to the document, or found on `PATH`. `dynamic`: a process that is started by "
+        "hand and joins while the dataflow runs. URLs and `shell` are refused."
     )
     operator: OperatorBlock | None = _used(
         "One operator. Its outputs are `node/output`; `node/operator/output` is taken too."
@@ -395,10 +402,10 @@ class NodeBlock(PortBlock):
         Annotated[
             Annotated[AnyText, Tag(TEXT)] | Annotated[list[AnyText], Tag(LIST)],
             BY_FORM,
-            Expected("a text or a list of texts"),
+            Expected("a string or a list of strings"),
         ]
         | None
-    ) = _used("Arguments of the program: a text, split as a shell does it, or a list.")
+    ) = _used("Arguments of the program: a string, split as a shell does it, or a list.")
     env: Env | None = _used(
         "Environment variables of the node, over those of the document. `$NAME`, `${NAME}` and "
         "`${NAME:-default}` are the variables of the environment, `$$` is a dollar."
@@ -433,6 +440,11 @@ class NodeBlock(PortBlock):
         "What decides which copy gets a message: messages that are equal in it go to the same one."
     )
     build: Command | None = _used(_BUILD)
+    venv: VenvName | None = _used(
+        "The virtual environment that its `build` installs into and that it runs in: `.headrace/envs/NAME` "
+        "beside the document, shared by all nodes that name it. Unless written, a node whose `build` calls "
+        "Python has one of its own."
+    )
     restart_policy: Annotated[RestartPolicy, Choice.of(RestartPolicy)] | None = _used(
         "What to do when it fails: end the run (`never`, the default), or start it again; with `always` a "
         "process is started again when it ends without a failure too."
@@ -442,14 +454,18 @@ class NodeBlock(PortBlock):
     max_restart_delay: Seconds | None = _used("The longest delay.")
     restart_window: Seconds | None = _used("Seconds after which restarts are counted anew.")
     finish_grace_secs: Seconds | None = _used("Seconds that the process has to end after its inputs have.")
+    health_check_timeout: Seconds | None = _used(
+        "Seconds that a process with inputs may take for an event without sending anything; then it is "
+        "killed and has failed, see `restart_policy`. Without it a process has as long as it needs."
+    )
+    startup_timeout: Seconds | None = _used(
+        "Seconds that a process with inputs has to make its `Node` when there is an event for it; then it is "
+        "killed and has failed."
+    )
     deploy: DeployBlock | None = _warned("Spark decides where operators run.")
     cpu_affinity: Annotated[list[Whole], Expected("a list")] | None = _warned(
         "Spark decides where operators run."
     )
-    health_check_timeout: Seconds | None = _warned(
-        "a process that hangs is not killed; `input_timeout` tells the nodes behind it."
-    )
-    startup_timeout: Seconds | None = _warned("nodes have as long as they need to start.")
     shared_memory_pool_size: AnyText | None = _quiet("Messages are not moved through shared memory.")
     path_sha256: AnyText | None = _warned("only files on this machine are run, and they are not checked.")
 
@@ -479,6 +495,11 @@ class DocumentBlock(YamlBlock):
         "End when every node that has other inputs than timers has ended. Otherwise a timer keeps a dataflow "
         "running."
     )
+    execution: Annotated[ExecutionMode, Choice.of(ExecutionMode)] | None = _used(
+        "`resident`: a task that stays handles each message within milliseconds; all units have to be in one "
+        "runtime. `epochs`: messages are handled with the next epoch. `auto`, the default, is `resident` if "
+        "all units are operators, processes and sinks and tasks run on this machine, else `epochs`."
+    )
     strict_types: Annotated[bool, Flag()] | None = _used("Types that do not fit are errors, not warnings.")
     type_rules: Annotated[list[TypeRule], Expected("a list")] | None = _used(
         "Types that fit besides those that widen: `{from: …, to: …}`."
@@ -486,7 +507,7 @@ class DocumentBlock(YamlBlock):
     deploy: DeployBlock | None = _warned("Spark decides where operators run.")
     debug: DebugBlock | None = _quiet("There is nothing to switch on.")
     health_check_interval: Seconds | None = _warned(
-        "processes are watched all the time, and a process that hangs is not killed."
+        "processes are watched all the time; see `health_check_timeout` of a node."
     )
 
 

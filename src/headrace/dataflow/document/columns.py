@@ -18,7 +18,7 @@ _BEFORE = "CREATE TABLE t ("
 def read_columns(
     schema: Scalar | Mapping[str, Scalar], span: Span, findings: Findings
 ) -> dict[str, str] | None:
-    """Columns with their SQL types as written; None, with the reason among the findings, if one is wrong."""
+    """Columns with their SQL types as written; None, with an error in the findings, if one is wrong."""
     if isinstance(schema, Scalar):
         return _of_text(schema, findings)
     columns: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""`env` blocks: values as texts, with the variables of the environment in them."""
+"""`env` blocks: values as strings, with environment variables expanded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def param_variable(name: str) -> str:
 
 
 def expand_env(block: Mapping[str, Scalar], environ: Mapping[str, str], findings: Findings) -> dict[str, str]:
-    """The variables of an `env` block; those that cannot be expanded are among the findings.
+    """The variables of an `env` block; those that cannot be expanded are errors.
 
     Numbers are the texts they are written as, so that a version 1.10 stays one; flags are `true` and `false`.
     """
@@ -39,7 +39,7 @@ def _text(value: Scalar, environ: Mapping[str, str], findings: Findings) -> str 
 
 
 def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str | None:
-    """A text with the values of `$NAME`, `${NAME}` and `${NAME:-default}`; `$$` is a dollar."""
+    """Expand `$NAME`, `${NAME}` and `${NAME:-default}` in a string; `$$` is a dollar."""
     is_complete = True
 
     def put(match: re.Match[str]) -> str:
@@ -64,7 +64,7 @@ def expand(text: Scalar, environ: Mapping[str, str], findings: Findings) -> str 
 
 
 def check_params(text: Scalar, params: Mapping[str, str], findings: Findings) -> None:
-    """Report every `$PARAM_NAME` of a text that the module was not given."""
+    """Report every `$PARAM_NAME` of a string that the module has no value for."""
     for match in _PARAM.finditer(text.text):
         name = match[1] or match[2]
         if name not in params:

@@ -13,6 +13,7 @@ from pathlib import Path
 from headrace.base.errors import suggest
 from headrace.base.spans import Span
 from headrace.dataflow.document.findings import Findings
+from headrace.dataflow.document.model import DYNAMIC
 from headrace.dataflow.document.yaml_text import Scalar
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -24,7 +25,6 @@ ENVIRONMENTS = Path(".headrace") / "envs"
 _CALLS_PYTHON = re.compile(r"(?<![\w./-])(?:python3?|pip3?|uv|poetry|maturin)(?![\w./-])")
 _PREFIX, _SUFFIX = {"win32": ("", ".dll"), "darwin": ("lib", ".dylib")}.get(sys.platform, ("lib", ".so"))
 _SPECIAL = {
-    "dynamic": "a node that joins from outside cannot be waited for; give the program's own path here",
     "shell": "a shell is not run; write the command into a script and give its path here",
 }
 
@@ -82,8 +82,8 @@ class Files:
             return None
         if self._is_remote(path):
             return None
-        if text in _PYTHONS:
-            return None, PYTHON
+        if text == DYNAMIC or text in _PYTHONS:
+            return None, DYNAMIC if text == DYNAMIC else PYTHON
         beside = self.directory / text
         if text.endswith(".py"):
             file = self._found([beside], path, "Python file", built=built)

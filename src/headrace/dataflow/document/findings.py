@@ -1,4 +1,4 @@
-"""What is found out about a document while it is read: mistakes, and things worth knowing."""
+"""Collects the errors and warnings of a document while it is read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Findings(Problems):
         self._warnings: dict[str, None] = {}
 
     def refuse(self, message: str, span: Span | None, hint: str | None = None) -> None:
-        """Remember a mistake."""
+        """Collect an error."""
         self.add(placed(DataflowError, message, span, hint))
 
     def warn(self, message: str, span: Span) -> None:
-        """Remember what can run and should be known; what is said twice counts once."""
+        """Collect a warning; the same warning counts once."""
         self._warnings[f"{span.where}: {message}"] = None
 
     @property

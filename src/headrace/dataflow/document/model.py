@@ -1,4 +1,4 @@
-"""A dataflow as data: what a YAML document says, checked, with every name resolved.
+"""A validated dataflow as data, with every name resolved.
 
 `read_document` makes it; the rest of the package works with it and never sees YAML.
 """
@@ -11,11 +11,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
+from headrace.base.execution import ExecutionMode
 from headrace.base.spans import Source, Span
 
 UnitKind = Literal["python", "native", "process", "connector", "sql"]
 QueuePolicy = Literal["backpressure", "drop_oldest"]
 RestartPolicy = Literal["never", "on-failure", "always"]
+
+DYNAMIC = "dynamic"
+"""In the place of a program: a process that somebody starts by hand joins."""
 
 QUEUE_SIZE = 10
 """Messages that wait at an input before its sender has to, unless the file says otherwise."""
@@ -136,10 +140,19 @@ class Unit:
     min_log_level: str | None = None
     finish_grace: float | None = None
     """Seconds that a process has to end after its inputs have."""
+    health_timeout: float | None = None
+    """Seconds that a process may be silent while it handles an event."""
+    startup_timeout: float | None = None
+    """Seconds that a process has to make its `Node` once there is an event for it."""
     span: Span | None = field(default=None, compare=False)
     sql_span: Span | None = field(default=None, compare=False)
     sql_offsets: tuple[int, ...] = field(default=(), compare=False, repr=False)
     """Where each character of `sql` stands in the document, which has indentation besides."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether it is a process that somebody starts by hand: `path: dynamic`."""
+        return self.command == (DYNAMIC,)
 
     def sql_span_of(self, start: int, end: int) -> Span | None:
         """The place in the document of the characters from `start` to before `end` of `sql`."""
@@ -167,6 +180,7 @@ class Dataflow:
     units: tuple[Unit, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     exit_when_nodes_finish: bool = False
+    execution: ExecutionMode = "auto"
     descriptor: Mapping[str, Any] = field(default_factory=dict)
     """The document as plain values with `env` expanded, for `Operator.dataflow_descriptor`."""
     warnings: tuple[str, ...] = ()

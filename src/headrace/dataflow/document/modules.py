@@ -1,4 +1,4 @@
-"""Nodes and who sees whom: the nodes of a document, and those of the modules it uses.
+"""The nodes of a document and of the modules it uses, and which of them can be named where.
 
 A module is not copied into the document as text. Each use of it is a scope of its own, so that names are
 looked up where they were written, and a mistake is shown in the file it stands in.
@@ -25,7 +25,7 @@ OUTPUT = "rows"
 
 @dataclass(frozen=True)
 class ReadContext:
-    """What the reading of a whole document shares."""
+    """The state shared by all parts of reading a document."""
 
     findings: Findings
     environ: Mapping[str, str]
@@ -60,7 +60,7 @@ class NodeScope:
 
 @dataclass(eq=False)
 class DeclaredUnit:
-    """What becomes a unit: a node, or one of its operators."""
+    """A node, or one of its operators, from which a unit is made."""
 
     node: DocumentNode
     block: NodeBlock | OperatorBlock
@@ -97,7 +97,7 @@ class DocumentNode:
 
 @dataclass(eq=False)
 class ModuleUse:
-    """A node with `module`: the module's nodes, and what it shows of them."""
+    """A node with `module`: the module's nodes, and the outputs that it exposes."""
 
     id: str
     local_id: str
@@ -252,7 +252,7 @@ def _params(use: ModuleUse, findings: Findings) -> dict[str, str]:
 
 
 def _check_ports(use: ModuleUse, findings: Findings) -> None:
-    """What a module is connected to, and what it shows, must be there."""
+    """Check that the inputs and outputs of a module exist."""
     assert use.header is not None
     assert use.inner is not None
     assert use.block.module is not None
@@ -291,12 +291,12 @@ def _check_ports(use: ModuleUse, findings: Findings) -> None:
 
 
 def texts(scalars: Sequence[Scalar] | None) -> list[str]:
-    """The texts of a list that need not be there."""
+    """The strings of an optional list."""
     return [scalar.text for scalar in scalars or []]
 
 
 def all_known(scope: NodeScope) -> bool:
-    """Whether everything that its nodes put out could be read."""
+    """Whether the outputs of all its nodes could be read."""
     return scope.complete and all(
         member.header is not None
         if isinstance(member, ModuleUse)

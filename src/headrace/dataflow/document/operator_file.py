@@ -1,4 +1,4 @@
-"""The Python file of an operator: what is wrong with it can mostly be seen before it runs."""
+"""Checks the Python file of an operator without running it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Pass)
 
 
 def read_operator(unit: Unit) -> str:
-    """The text of a Python operator; raises a DataflowError if it cannot be read or is none."""
+    """The source of a Python operator; raises a DataflowError if it cannot be read or has no operator."""
     file = unit.file
     assert file is not None
     try:

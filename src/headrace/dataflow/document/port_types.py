@@ -1,4 +1,4 @@
-"""Types of inputs and outputs: whether what a document says about them fits together.
+"""Types of inputs and outputs: checks that connected ones fit.
 
 Types are names: `std/core/v1/Int64`, `std/media/v1/Image[encoding=rgb8]`, or one that a file below `types/`
 beside the document defines. Nothing has to be typed, and the messages themselves are not looked at.
@@ -77,7 +77,7 @@ class TypeRules:
 def check_types(
     units: Sequence[tuple[DeclaredUnit, Unit]], document: DocumentBlock, directory: Path, findings: Findings
 ) -> None:
-    """Compare the types at both ends of every connection; what does not fit is said, or refused if strict."""
+    """Compare the types at both ends of every connection; a mismatch is a warning, or an error if strict."""
     rules = TypeRules.of(document, directory)
 
     def complain(message: str, span: Span, hint: str | None) -> None:

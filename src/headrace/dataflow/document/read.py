@@ -1,4 +1,4 @@
-"""The text of a YAML document → a `Dataflow`, or every mistake of the document in one error."""
+"""Parses a YAML document into a `Dataflow`, or raises one error with every mistake."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def read_document(
         units=tuple(unit for _, unit in units),
         env=env,
         exit_when_nodes_finish=bool(document.exit_when_nodes_finish),
+        execution=document.execution or "auto",
         descriptor=_descriptor(document, nodes, units, directory, env),
         warnings=findings.warnings,
     )

@@ -1,4 +1,4 @@
-"""Which units of a dataflow can ever be called: an operator acts on an event, and something has to begin."""
+"""Finds units that no event can ever reach."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _starts(unit: Unit) -> bool:
 
 
 def _remove(waiting: dict[str, Unit], started: set[str], units: Iterable[Unit]) -> None:
-    """Leave those that no message can reach."""
+    """Remove the units that a message can reach."""
     started |= {unit.address for unit in units if not unit.inputs}
     while started:
         for address in started:
@@ -44,7 +44,7 @@ def _remove(waiting: dict[str, Unit], started: set[str], units: Iterable[Unit]) 
 
 
 def _in_cycles(waiting: dict[str, Unit]) -> dict[str, Unit]:
-    """Those that are read by another one of them."""
+    """The units whose output another one of them reads."""
     cycle = dict(waiting)
     while ends := [address for address in cycle if not any(address in _reads(u) for u in cycle.values())]:
         for address in ends:

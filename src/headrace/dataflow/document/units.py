@@ -13,7 +13,17 @@ from headrace.dataflow.document.blocks import InputBlock, NodeBlock, OperatorBlo
 from headrace.dataflow.document.env import check_params, expand_env, put_params
 from headrace.dataflow.document.files import ENVIRONMENTS, calls_python
 from headrace.dataflow.document.findings import Findings
-from headrace.dataflow.document.model import QUEUE_SIZE, Input, Logs, Output, Restart, Timer, Unit, UnitKind
+from headrace.dataflow.document.model import (
+    DYNAMIC,
+    QUEUE_SIZE,
+    Input,
+    Logs,
+    Output,
+    Restart,
+    Timer,
+    Unit,
+    UnitKind,
+)
 from headrace.dataflow.document.modules import DeclaredUnit, DocumentNode, ReadContext
 from headrace.dataflow.document.wiring import connect
 from headrace.dataflow.document.yaml_text import Scalar
@@ -57,10 +67,13 @@ class UnitReader:
             "send_logs_as": self._output(declared, "send_logs_as"),
             "min_log_level": block.min_log_level,
             "finish_grace": node.block.finish_grace_secs,
+            "health_timeout": node.block.health_check_timeout,
+            "startup_timeout": node.block.startup_timeout,
             **self._parallelism(node.block),
             "span": (node.block if block.id is None else block).value_span("id"),
         }
         self._warn_twice(declared)
+        self._warn_of_timeouts(node.block)
         kind = block.kind
         if kind == "path":
             common |= self._process(declared, built=build is not None)
@@ -142,6 +155,13 @@ class UnitReader:
             )
         return output.text
 
+    def _warn_of_timeouts(self, block: NodeBlock) -> None:
+        """A node without inputs has no events that it could take too long for."""
+        for key in ("health_check_timeout", "startup_timeout"):
+            if getattr(block, key) is not None and not block.inputs:
+                message = f"`{key}` has no effect here: a node without inputs has no events to handle"
+                self.findings.warn(message, block.key_span(key))
+
     def _warn_twice(self, declared: DeclaredUnit) -> None:
         seen = set()
         for output in declared.block.outputs or []:
@@ -168,15 +188,39 @@ class UnitReader:
             )
         assert block.path is not None
         scope = declared.node.scope
-        needs_python = block.build is not None and calls_python(block.build.text)
-        python_env = scope.directory / ENVIRONMENTS / declared.node.id if needs_python else None
+        python_env = self._python_env(declared)
         program = scope.files(self.context).program(block.path, built=built, python_env=python_env)
         if program is None:
             return {}
         file, first = program
+        if first == DYNAMIC:
+            self._warn_of_start(block)
+            return {"command": (DYNAMIC,), "python_env": python_env}
         script = (str(file),) if first == "python" and file is not None else ()
         command = (first, *script, *self._args(declared))
         return {"file": file, "command": command, "python_env": python_env}
+
+    def _warn_of_start(self, block: NodeBlock) -> None:
+        """A process that is started by hand is started with what its starter gives it."""
+        for key in ("args", "env", "startup_timeout", "send_stdout_as"):
+            if getattr(block, key) is not None:
+                message = f"`{key}` has no effect here: the process of a dynamic node is started by hand"
+                self.findings.warn(message, block.key_span(key))
+
+    def _python_env(self, declared: DeclaredUnit) -> Path | None:
+        """The virtual environment of a process: the one it names, or its own if its build calls Python."""
+        block, directory = declared.node.block, declared.node.scope.directory / ENVIRONMENTS
+        if block.venv is None:
+            needs_python = block.build is not None and calls_python(block.build.text)
+            return directory / declared.node.id if needs_python else None
+        own = directory / block.venv.text
+        if self.context.check_files and not (own / "bin" / "python").exists():
+            self.findings.refuse(
+                f"there is no virtual environment `{block.venv.text}` yet",
+                block.venv.span,
+                "make it, with what the nodes' `build` installs: `headrace build FILE.yml`",
+            )
+        return own
 
     def _args(self, declared: DeclaredUnit) -> list[str]:
         args = declared.node.block.args

@@ -1,4 +1,4 @@
-"""Validates a YAML tree with pydantic models and reports every error at its place in the text.
+"""Validates a YAML tree with pydantic models and reports every error at its location.
 
 `blocks.py` declares the models. A block with a mistake is still read: what is wrong in it is reported and
 left out, so that all mistakes of a document are found in one go.
@@ -70,7 +70,7 @@ def _values_of(tree: Tree) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value that nothing here gives a meaning, by the rules of YAML 1.2."""
+    """A value of an unknown key, by the rules of YAML 1.2."""
     if isinstance(value, _Mapping):
         return plain_value(value.tree)
     if isinstance(value, list):
@@ -172,9 +172,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Text(Expected):
-    """Any scalar that is not empty; it stays one, with its text and its place."""
+    """Any scalar that is not empty, with its text and its location."""
 
-    words: str = "a text"
+    words: str = "a string"
     pattern: str | None = None
     advice: str = ""
     """What to write instead of something else."""
@@ -227,7 +227,7 @@ class Flag(Expected):
 
 @dataclass(frozen=True)
 class Choice(Expected):
-    """One of the texts of a `Literal`."""
+    """One of the strings of a `Literal`."""
 
     words: str = ""
     choices: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ class Choice(Expected):
 
 @dataclass(frozen=True)
 class Texts(Expected):
-    """A list of texts."""
+    """A list of strings."""
 
     words: str = "a list"
 
@@ -455,7 +455,7 @@ AnyBlock = TypeVar("AnyBlock", bound=YamlBlock)
 
 
 def validate(model: type[AnyBlock], tree: Tree, what: str, findings: Findings) -> AnyBlock | None:
-    """The block that a tree is, without what is wrong in it, which is then among the findings.
+    """The block of a tree, without invalid parts, which are errors in the findings.
 
     None if it is no mapping at all. `what` is its name in messages.
     """
@@ -491,7 +491,7 @@ def validate(model: type[AnyBlock], tree: Tree, what: str, findings: Findings) -
 
 @dataclass(frozen=True)
 class _Location:
-    """What the path of an error leads to."""
+    """The part of a document that the path of an error leads to."""
 
     what: str
     """Its name in messages."""

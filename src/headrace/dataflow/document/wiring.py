@@ -1,4 +1,4 @@
-"""Where inputs come from: the text of a source → a timer, the logs, or an output of a unit."""
+"""Resolves the source of an input: a timer, the logs, or an output of a unit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Connection:
 
 
 def connect(written: Scalar | InputBlock, scope: NodeScope, findings: Findings) -> Connection | None:
-    """What an input is connected to.
+    """Resolve the source of an input.
 
     None if that cannot be found out, which is then among the findings; or if the input comes from an
     optional input of a module that is not connected, so that there is no such input.
@@ -59,7 +59,7 @@ def connect(written: Scalar | InputBlock, scope: NodeScope, findings: Findings) 
 def _port(
     written: Scalar, scope: NodeScope, findings: Findings
 ) -> tuple[Scalar | InputBlock, NodeScope] | None:
-    """What the port of a module is connected to, and where that was written."""
+    """The source that the port of a module is connected to, and where that was written."""
     first, _, name = written.text.partition("/")
     if first != MODULE_PORTS:
         return None

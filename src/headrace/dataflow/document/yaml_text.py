@@ -1,4 +1,4 @@
-"""YAML text → a tree of scalars, lists and mappings in which everything knows its place.
+"""Parses YAML into a tree of scalars, lists and mappings with their locations.
 
 A scalar stays the text it was written as: what reads it decides whether it is a number, a flag or a text, so
 that an id `1` or an output `on` is what the user sees. This is the only module that knows PyYAML.
@@ -37,7 +37,7 @@ _LONGEST = 4_000
 
 @dataclass(frozen=True)
 class Scalar:
-    """A text, a number, a flag or nothing: one value as it was written."""
+    """A scalar as it was written: a string, a number, a boolean or null."""
 
     text: str
     plain: bool
@@ -146,7 +146,7 @@ def plain_value(tree: Tree) -> Any:
 
 
 def parse_yaml(source: Source, findings: Findings) -> Tree | None:
-    """The tree of a document; None, with the reason among the findings, for what is no YAML."""
+    """The tree of a document; None, with an error in the findings, if it is not YAML."""
     try:
         root = yaml.compose(source.text, Loader=yaml.BaseLoader)
         if root is None:
@@ -202,7 +202,7 @@ class _Converter:
             self.findings.refuse(
                 f"the tag `{node.tag}` has no meaning here",
                 self._span(node),
-                "leave it out; put a text that begins with `!` in quotes",
+                "leave it out; put a string that begins with `!` in quotes",
             )
         tree: Tree
         size = 1
@@ -225,7 +225,7 @@ class _Converter:
     def _scalar(self, node: yaml.ScalarNode) -> Scalar:
         span = self._span(node)
         if "\0" in node.value:
-            raise placed(DataflowError, "a text has a NUL in it", span, "leave out the `\\0`")
+            raise placed(DataflowError, "a string has a NUL in it", span, "leave out the `\\0`")
         tagged = "!" in self.source.text[node.start_mark.index : span.start]
         return Scalar(node.value, plain=node.style is None and not tagged, span=span)
 
@@ -235,7 +235,7 @@ class _Converter:
         merged: list[tuple[Scalar, Tree, int]] = []
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self.findings.refuse("a key must be a text, not a list or a mapping", self._span(key_node))
+                self.findings.refuse("a key must be a string, not a list or a mapping", self._span(key_node))
                 continue
             key = self._scalar(key_node)
             if key.plain and key.text == "<<":
@@ -298,7 +298,7 @@ _EXPLAINED: tuple[tuple[str, str, str, bool], ...] = (
     (
         r"mapping values are not allowed",
         "a `:` is not expected here",
-        "indent this line like its neighbours, and put a text that has `: ` in it in quotes",
+        "indent this line like its neighbours, and put a string that has `: ` in it in quotes",
         False,
     ),
     (
@@ -316,7 +316,7 @@ _EXPLAINED: tuple[tuple[str, str, str, bool], ...] = (
     (
         r"expected the node content, but found",
         "a value is missing here",
-        "write the value, or put a text that begins with a bracket, a comma or `*` in quotes",
+        "write the value, or put a string that begins with a bracket, a comma or `*` in quotes",
         False,
     ),
     (
@@ -360,7 +360,7 @@ _EXPLAINED: tuple[tuple[str, str, str, bool], ...] = (
 
 
 def _explain(error: yaml.YAMLError, source: Source) -> DataflowError:
-    """What the YAML parser did not understand, in words of the document."""
+    """The error of the YAML parser, in terms of the document."""
     if isinstance(error, yaml.reader.ReaderError):
         return placed(
             DataflowError,

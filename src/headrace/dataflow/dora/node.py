@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from headrace.base.errors import suggest
+from headrace.base.private import socket_addresses
 from headrace.dataflow.runtime.link import (
     LINK,
     Decoder,
@@ -28,10 +29,14 @@ from headrace.dataflow.runtime.link import (
     FrameKind,
     Link,
     ask_frame,
+    guest_name,
     hello_frame,
     log_frame,
 )
 from headrace.dataflow.runtime.messages import check_metadata, to_array, to_datetime
+
+_ANSWER = 0.1
+"""Seconds that a node which takes only what waits gives the dataflow to say whether anything does."""
 
 _LEVELS = {
     "error": "error",
@@ -48,18 +53,21 @@ class Node:
     """The node that this process is: its events, and the way to send.
 
     Any thread may send. A process that a dataflow started is the node of its document, whatever `node_id`
-    says, as in dora. Asking for the next event says that all earlier ones have been handled.
+    says, as in dora; one that was started by hand becomes the node `node_id`, which has `path: dynamic`, of
+    the dataflow that runs. Asking for the next event says that all earlier ones have been handled.
     """
 
     _there: str | None = None
     """The id of the node, once this process has made it."""
 
     def __init__(self, node_id: str | None = None, daemon_port: int | None = None) -> None:
-        self._link = Link(_connect(Node._there))
+        self._link = Link(_connect(Node._there, node_id))
         self._encoder, self._decoder = Encoder(), Decoder()
         self._reading, self._writing = threading.RLock(), threading.Lock()
         self._events: deque[dict[str, Any]] = deque()
         self._handled = self._asked = 0
+        self._question = self._answered = 0
+        """The last question whether an event waits, and the last one to which the answer was no."""
         self._ending = False
         self._setup: dict[str, Any] = {}
         self._write(hello_frame())
@@ -92,6 +100,8 @@ class Node:
         """The next event; None when no more will come, an ERROR event after `timeout` seconds without one."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._reading:
+            if timeout is not None and timeout <= _ANSWER:
+                self._look()  # what waits is available, however short the time is
             while True:
                 event = self._take()
                 if event is not None or self._over:
@@ -101,22 +111,19 @@ class Node:
                     return _timed_out(timeout)
 
     def try_recv(self) -> dict[str, Any] | None:
-        """The next event if there is one already."""
+        """The next event if one is waiting at an input already."""
         with self._reading:
-            event = self._take()
-            while event is None and not self._over and self._arrived(0):
-                event = self._take()
-            return event
+            self._look()
+            return self._take() if self._events else None
 
     def drain(self) -> list[dict[str, Any]]:
-        """All events that are there already."""
+        """All events that are waiting at the inputs already."""
         return list(iter(self.try_recv, None))
 
     def is_empty(self) -> bool:
-        """Whether no event is there yet."""
+        """Whether no event is waiting at an input yet."""
         with self._reading:
-            while not self._events and not self._ending and self._arrived(0):
-                pass
+            self._look()
             return not self._events
 
     async def recv_async(self, timeout: float | None = None) -> dict[str, Any] | None:  # noqa: ASYNC109 - dora has it
@@ -124,7 +131,10 @@ class Node:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
-            event = self.try_recv()
+            with self._reading:
+                event = self._take()
+                while event is None and not self._over and self._arrived(0):
+                    event = self._take()
             if event is not None or self._over:
                 return event
             arrived = asyncio.Event()
@@ -254,6 +264,19 @@ class Node:
                 self._write(ask_frame(self._asked))
         return None
 
+    def _look(self) -> None:
+        """Fetch a queued event from the dataflow, unless one is here already."""
+        if self._events or self._ending:
+            return
+        self._question += 1
+        self._asked = self._handled
+        with self._writing:
+            self._write(ask_frame(self._handled, self._question))
+        deadline = time.monotonic() + _ANSWER
+        while self._arrived(max(0.0, deadline - time.monotonic())):
+            if self._events or self._over or self._answered == self._question:
+                return
+
     def _arrived(self, timeout: float | None) -> bool:
         """Read what has arrived, waiting up to `timeout` seconds for it."""
         poll = select.poll()
@@ -282,6 +305,8 @@ class Node:
             )
         elif frame.kind is FrameKind.EVENT:
             self._events.append({**frame.value, "kind": "dora"})
+        elif frame.kind is FrameKind.NOTHING:
+            self._answered = frame.time
         elif frame.kind is FrameKind.END:
             self._ending = True
         elif frame.kind is FrameKind.SETUP:
@@ -375,14 +400,17 @@ def _timed_out(timeout: float | None) -> dict[str, Any]:
     return {"type": "ERROR", "kind": "dora", "error": f"Timeout: no event within {timeout} s"}
 
 
-def _connect(there: str | None) -> socket.socket:
+def _connect(there: str | None, node_id: str | None) -> socket.socket:
     if there is not None:
         raise RuntimeError(f"this process has its Node already, `{there}`: make it once and share it")
     descriptor = os.environ.pop(LINK, None)
+    if descriptor is None and node_id is not None:
+        return _join(node_id)
     if descriptor is None:
         raise RuntimeError(
             "Node() works in a running dataflow only: give this script as `path:` of a node in a YAML file "
-            "and start it with `headrace run FILE.yml`"
+            "and start it with `headrace run FILE.yml`. A script that is started by hand says which node it "
+            'is, Node("name"), and that has `path: dynamic`'
         )
     number = int(descriptor)
     try:
@@ -398,8 +426,30 @@ def _connect(there: str | None) -> socket.socket:
     return socket.socket(fileno=number)
 
 
+def _join(node_id: str) -> socket.socket:
+    """The connection of a process that was started by hand."""
+    addresses = socket_addresses(guest_name(node_id))
+    if len(addresses) > 1:
+        raise RuntimeError(
+            f"{len(addresses)} dataflows wait for a node `{node_id}`: stop all but one, or give their nodes "
+            "different ids"
+        )
+    for address in addresses:
+        asking = socket.socket(socket.AF_UNIX)
+        try:
+            asking.connect(str(address))
+        except OSError:  # it has ended, or another process was faster
+            asking.close()
+        else:
+            return asking
+    raise RuntimeError(
+        f"no dataflow waits for a node `{node_id}`: one that has it, with `path: dynamic`, must run on this "
+        "machine (`headrace run FILE.yml`), and no other process may have joined as it"
+    )
+
+
 def _die() -> NoReturn:
-    """The dataflow is gone, without a goodbye: nobody would ever end this process."""
+    """End this process, because the connection to the dataflow was lost."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

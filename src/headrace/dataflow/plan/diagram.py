@@ -1,10 +1,10 @@
-"""The graph of a dataflow for people: boxes, some of them in groups, and arrows; and as Mermaid text."""
+"""The graph of a dataflow as a diagram: boxes, groups and arrows; also as Mermaid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.dataflow.document.model import Dataflow, Input, Logs, Output, Timer, Unit
 from headrace.dataflow.document.units import source_text
@@ -72,6 +72,23 @@ def _box(unit: Unit) -> Box:
         what_runs(unit),
         unit.node if unit.listed else None,
     )
+
+
+def describe(dataflow: Dataflow) -> dict[str, Any]:
+    """The units of a dataflow as JSON has them."""
+    return {
+        "name": dataflow.name,
+        "units": [
+            {
+                "address": unit.address,
+                "kind": unit.kind,
+                "runs": what_runs(unit),
+                "inputs": {unit_input.id: source_text(unit_input.source) for unit_input in unit.inputs},
+                "outputs": list(unit.outputs),
+            }
+            for unit in dataflow.units
+        ],
+    }
 
 
 def what_runs(unit: Unit) -> str:

@@ -1,4 +1,4 @@
-"""A dataflow becomes a plan: units that need not be apart share a runtime, the others stand beside it.
+"""Lowers a dataflow to a plan: units share a runtime unless they need a task of their own.
 
 Connectors, SQL steps, parallel units and processes without inputs are operators of the engine with a place of
 their own in the plan. All other units are in runtimes. A unit is in the first runtime behind everything it
@@ -23,13 +23,13 @@ from headrace.dataflow.runtime.operator import DataflowRuntime, Feed, RuntimePor
 from headrace.dataflow.runtime.packing import PARTITION
 from headrace.dataflow.runtime.partitions import Divide
 from headrace.dataflow.runtime.receiver import ProcessSource
-from headrace.dataflow.runtime.timers import TimerSource
+from headrace.dataflow.runtime.timers import ALIVE, TimerSource
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Function
 from headrace.sql.embed import EmbeddedSql, PlannedStream
 
-_ALIVE = Timer(Fraction(100_000_000), "headrace/alive")
-"""A timer that nobody reads: it lets time pass where nothing else does."""
+_ALIVE = Fraction(100_000_000)
+"""Nanoseconds after which time passes for a dataflow in which nothing else happens."""
 
 _SOURCES, _FIRST = -1.0, -0.5
 
@@ -80,6 +80,8 @@ class _Lowering:
         self.timer: Port | None = None
         self.rows: dict[str, PlannedStream | tuple[Port, ...]] = {}
         """The rows of connectors and SQL steps, by address."""
+        self.shown: set[str] = set()
+        """Sources whose messages a runtime shows to whoever looks."""
         self.messages: dict[str, Port] = {}
         """The messages of processes that are sources, by address."""
 
@@ -109,7 +111,7 @@ class _Lowering:
         return self.builder
 
     def _check_read(self) -> None:
-        """What a process sends may be read by nobody; rows that nobody reads are a mistake."""
+        """Outputs of a process may have no reader; rows without a reader are an error."""
         read = {source.address for unit in self.dataflow.units for source in self._reads(unit)}
         for unit in self.dataflow.units:
             if unit.kind in {"connector", "sql"} and unit.outputs and unit.address not in read:
@@ -181,21 +183,28 @@ class _Lowering:
     def _add_timers(self, runtimes: Iterable[int]) -> None:
         inputs = [unit_input.source for unit in self.dataflow.units for unit_input in unit.inputs]
         periods = {source.text: source.period for source in inputs if isinstance(source, Timer)}
-        waits = not periods and any(self._needs_time(self._members(number)) for number in runtimes)
         # A process sends and ends when it likes: an epoch has to come that notices.
-        attends = min(periods.values(), default=math.inf) > _ALIVE.period and any(
+        attends = min(periods.values(), default=math.inf) > _ALIVE and any(
             unit.kind == "process" and unit.inputs for unit in self.dataflow.units
         )
+        waits = (attends or not periods) and any(
+            self._passes_time(self._members(number)) for number in runtimes
+        )
         if waits or attends:
-            periods[_ALIVE.text] = _ALIVE.period
+            periods[ALIVE] = _ALIVE
         if periods:
-            self.timer = self.builder.add("source", TimerSource(periods), (), id=self._free("timer"))
+            source = TimerSource(periods, attends=attends and not waits)
+            self.timer = self.builder.add("source", source, (), id=self._free("timer"))
 
     def _needs_time(self, members: tuple[Unit, ...]) -> bool:
-        """Whether something in a runtime can happen although nothing comes in."""
+        """Whether units of a runtime can act without input."""
+        return self._passes_time(members) or any(unit.kind == "process" for unit in members)
+
+    def _passes_time(self, members: tuple[Unit, ...]) -> bool:
+        """Whether something in a runtime happens because time passes."""
         return (
             self._loops(members)
-            or any(not unit.inputs or unit.kind == "process" for unit in members)
+            or any(not unit.inputs for unit in members)
             or any(unit_input.timeout is not None for unit in members for unit_input in unit.inputs)
             or all(isinstance(unit_input.source, Logs) for unit in members for unit_input in unit.inputs)
         )
@@ -318,12 +327,13 @@ class _Lowering:
                     feeds.append(Feed())
                     inputs.append((Port(behind, "shuffle", keys, output=f"to {name}"),))
                 seen.add(behind)
+        unread: list[str] = []
         if only is None or not needs_own_task(only):
             # What nobody reads is received here, with what its process prints.
             for address in self.unread:
                 feeds.append(Feed())
                 inputs.append((self._divided(self.messages[address], None, None, name),))
-            self.unread = []
+            unread, self.unread = self.unread, []
         spec = RuntimeSpec(
             units=members,
             texts={address: self.texts.get(address, "") for address in inside},
@@ -338,14 +348,28 @@ class _Lowering:
                 if isinstance(source, Output) and self.units[source.unit].parallelism
             },
             exit_when_nodes_finish=self.dataflow.exit_when_nodes_finish,
+            execution=self.dataflow.execution,
+            stays_by_itself=all(_is_message_unit(unit) for unit in self.dataflow.units),
             loops=self._loops(members),
             parallel=parallel,
             partition_by=only.partition_by if only is not None and parallel else None,
             generation=self.generation,
             changed={address: text for address, text in self.changed.items() if address in inside},
+            shows={} if parallel else self._shows(sources, unread),
         )
         role = "operator" if any(True for _ in self._readers(members)) else "sink"
         self.builder.add(role, DataflowRuntime(spec), inputs, id=name)  # type: ignore[arg-type]
+
+    def _shows(self, sources: Iterable[Output | Timer | Logs], unread: Iterable[str]) -> dict[str, Output]:
+        """The outputs of sources that no runtime before shows; of a process those too that nobody reads."""
+        read = [source for source in sources if isinstance(source, Output)]
+        new = {*unread, *(output.unit for output in read)} - self.shown
+        outputs = [
+            Output(unit, name) for unit in new & set(self.messages) for name in self.units[unit].outputs
+        ]
+        outputs += [output for output in read if output.unit in new & set(self.rows)]
+        self.shown |= {output.unit for output in outputs}
+        return {output_key(output): output for output in outputs}
 
     def _divided(
         self, port: Port, unit: Unit | None, parallel: int | None, name: str, rows: Output | None = None
@@ -399,6 +423,13 @@ class _Lowering:
             self.texts[unit.address] = read_operator(unit)
         except DataflowError as error:
             self.problems.add(error)
+
+
+def _is_message_unit(unit: Unit) -> bool:
+    """Whether a unit handles or sends messages one by one, or writes what others have sent."""
+    if unit.kind == "connector":
+        return bool(unit.inputs)
+    return unit.kind != "sql" and (unit.parallelism or 1) == 1
 
 
 def needs_own_task(unit: Unit) -> bool:

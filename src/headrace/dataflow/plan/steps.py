@@ -195,7 +195,7 @@ def _filled(name: str, value: Any) -> Any:
 
 
 def _of_unit(error: HeadraceError, unit: Unit) -> HeadraceError:
-    """An error of SQL or of options, told where the document has them."""
+    """An error in SQL or options, located in the document."""
     if isinstance(error, DataflowError):
         return error
     if (
@@ -214,7 +214,7 @@ def _of_unit(error: HeadraceError, unit: Unit) -> HeadraceError:
 
 
 def _in_document(error: PlacedError, unit: Unit) -> DataflowError:
-    """An error of a step's SELECT with its place in the document."""
+    """An error in a step's SELECT, located in the document."""
     end = error.offset + max(1, error.excerpt.count("^"))
     span = unit.sql_span_of(error.offset, end) if error.offset >= 0 else unit.sql_span
     refusal = placed(DataflowError, f"`{unit.address}`: {error.message}", span or unit.span, error.hint)

@@ -16,6 +16,9 @@ Send = Callable[[str, Any, Mapping[str, Any] | None], None]
 Log = Callable[[str, str], None]
 """`log(stream, line)`: a line that a unit printed (`stdout`, `stderr`) or logged (its level, as `info`)."""
 
+STOP_GRACE = 10.0
+"""Seconds that a process has to end after it was told to stop."""
+
 CONTINUE, STOP, STOP_ALL = 0, 1, 2
 """What a unit wants after an event, the values of dora's `DoraStatus`."""
 
@@ -33,6 +36,11 @@ class Host(ABC):
     """How many events it may be given in one call; more than one where a call costs more than an event."""
     lives_alone: bool = False
     """Whether it can send, and end, while it has no event to handle."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether it has sent something, or ended, and nobody has taken notice yet."""
+        return False
 
     @abstractmethod
     def start(self, state: bytes | None) -> None:
@@ -55,7 +63,7 @@ class Host(ABC):
         """The unit gets no more events: let it end, and pass on what it still sends."""
 
     def restart(self) -> None:
-        """Begin anew after a failure, with as much of its memory as it has."""
+        """Restart after a failure, with as much of its state as it has."""
         self.close()
         self.start(None)
 

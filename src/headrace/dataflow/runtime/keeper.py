@@ -1,4 +1,4 @@
-"""Keeps a unit in a process of its own, from epoch to epoch, whichever worker the next epoch runs in.
+"""Keeps the process of a unit alive between epochs, whichever worker runs the next epoch.
 
 A shared library or a user's process cannot move between Spark's Python workers, and a crash of it must not be
 the end of one. So it lives in a keeper: a process that listens on a Unix socket, that any worker of the same
@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ import threading
 import time as clock
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -30,6 +31,7 @@ from headrace.base.errors import ExternalError, HeadraceError
 from headrace.base.private import socket_address
 from headrace.dataflow.document.model import Unit
 from headrace.dataflow.runtime.hosts import Event, Host, Log, Send
+from headrace.dataflow.runtime.wakeups import ring, wake
 
 _START_SECONDS = 60.0
 _LOOK = 0.5
@@ -47,13 +49,16 @@ class KeeperSpec:
     python: str
     descriptor: Mapping[str, Any]
     job_id: str
+    partition: int
     owner: int
     """The process that it must not outlive."""
 
     @property
     def address(self) -> Path:
         """Its socket: the same for every worker of one executor."""
-        name = hashlib.sha256(f"{self.job_id}\0{self.unit.address}\0{self.owner}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(
+            f"{self.job_id}/{self.partition}\0{self.unit.address}\0{self.owner}".encode()
+        ).hexdigest()[:16]
         return socket_address(self.owner, name)
 
 
@@ -64,7 +69,7 @@ def owner_of_workers() -> int:
 
 
 class KeeperHost(Host):
-    """The worker's end: a unit that lives in a keeper."""
+    """The worker's side: a unit that runs in a keeper process."""
 
     at_once = 256
 
@@ -78,7 +83,7 @@ class KeeperHost(Host):
         """The epoch that is at work; the keeper remembers the last one that it has finished."""
 
     def start(self, state: bytes | None) -> None:
-        """Find the keeper, or start one; the unit goes on if it has finished the epoch before this one."""
+        """Find the keeper or start one; the unit continues if it has finished the previous epoch."""
         if self._link is not None and self._link.poll():
             self._hang_up()  # nothing was asked: another worker has ended this keeper
         if self._link is None:
@@ -109,7 +114,7 @@ class KeeperHost(Host):
         raise ExternalError(f"the process that keeps `{self._spec.unit.address}` did not start")
 
     def handle(self, events: Sequence[Event], send: Send) -> int:
-        """Give the events to the unit; what it sends comes back with the answer."""
+        """Pass the events to the unit; what it sends is returned."""
         return int(self._ask("handle", list(events), send=send))
 
     def finish(self, send: Send) -> None:
@@ -128,12 +133,12 @@ class KeeperHost(Host):
             raise refused
 
     def snapshot(self) -> bytes | None:
-        """What the unit remembers; the keeper now knows that it has finished this epoch."""
+        """The state of the unit; marks this epoch as finished in the keeper."""
         answer: bytes | None = self._ask("snapshot", self.epoch)
         return answer
 
     def restart(self) -> None:
-        """Begin anew, in a new keeper if the unit took its own with it."""
+        """Restart, in a new keeper process if the old one has ended."""
         if self._link is None:
             self.start(None)
         else:
@@ -156,7 +161,7 @@ class KeeperHost(Host):
             self._link = None
 
     def _ask(self, what: str, *arguments: Any, send: Send | None = None) -> Any:
-        """What the keeper answers; what the unit has sent is passed on first, even if it failed then."""
+        """The keeper's response; what the unit has sent is forwarded first, even if it failed afterwards."""
         if self._link is None:
             raise ExternalError(f"`{self._spec.unit.address}` has no process")
         try:
@@ -204,25 +209,56 @@ class _Keeper:
         self._lines: deque[tuple[str, str]] = deque()
         """Threads that read what the unit prints append to it at any time: it is emptied, never replaced."""
         self._sent: list[tuple[str, Any, Mapping[str, Any] | None]] = []
-        self._host = _make_host(spec, lambda stream, text: self._lines.append((stream, text)))
+        self._host = _make_host(spec, self.log, self._call)
         self._finished: int | None = None
         """The last epoch that the unit has finished; None while it has not started."""
         self._within = False
         """Whether it has begun another since: an event given or a message taken belongs to an epoch."""
+        self._has_called = self._has_rung = False
+        self._asker: Connection | None = None
+        """The worker that waits for an answer."""
         self.over = False
 
     def serve(self, link: Connection) -> None:
         """Answer one question."""
         what, *arguments = link.recv()
+        self._asker = link
         failure: BaseException | None = None
         answer: Any = None
         try:
             answer = getattr(self, f"_on_{what}")(*arguments)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again by the worker
             failure = _portable(error)
+        self._asker = None
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
         sent, self._sent = self._sent, []
         link.send((lines, sent, failure, answer))
+
+    def log(self, stream: str, text: str) -> None:
+        """Keep a line of the unit for the next worker that asks; any thread may call this."""
+        self._lines.append((stream, text))
+        self._call()
+
+    def _call(self) -> None:
+        """Request an epoch: the unit has messages. A running epoch reads them anyway."""
+        if self._has_rung or ring(self._spec.job_id):
+            self._has_rung = True
+        elif not self._within and not self._has_called:
+            self._has_called = True
+            wake(self._spec.job_id)
+
+    def give_up_lost(self) -> None:
+        """End the unit if the worker that waits for it has ended; the next worker starts a new one.
+
+        Called by another thread, again and again. A library that does not return ends with this process.
+        """
+        asker = self._asker
+        if asker is None or not _has_hung_up(asker):
+            return
+        if self._spec.unit.kind == "native":
+            self._spec.address.unlink(missing_ok=True)
+            os._exit(1)
+        self._host.close()
 
     def _on_start(self, epoch: int, state: bytes | None) -> None:
         if self._finished is not None and self._finished == epoch - 1 and not self._within:
@@ -234,9 +270,11 @@ class _Keeper:
             self._lines.append(("warning", "what it had in memory cannot be saved: it begins anew"))
         self._host.start(state)
         self._finished, self._within = epoch - 1, False
+        self._has_called = self._has_rung = False
+        self._call()
 
     def _on_handle(self, events: list[Event]) -> int:
-        self._within = True
+        self._within, self._has_called, self._has_rung = True, False, False
         try:
             return self._host.handle(events, self._keep)
         finally:
@@ -250,7 +288,10 @@ class _Keeper:
 
     def _on_snapshot(self, epoch: int) -> bytes | None:
         self._finished, self._within = epoch, False
-        return self._host.snapshot()
+        state = self._host.snapshot()
+        if self._host.has_sent:
+            self._call()  # it came behind the last look
+        return state
 
     def _on_restart(self) -> None:
         self._host.restart()
@@ -261,7 +302,7 @@ class _Keeper:
         _flush_printed()
 
 
-def _make_host(spec: KeeperSpec, log: Log) -> Host:
+def _make_host(spec: KeeperSpec, log: Log, on_sent: Callable[[], None]) -> Host:
     if spec.unit.kind == "native":
         from headrace.dataflow.runtime.native import NativeOperator
 
@@ -271,12 +312,17 @@ def _make_host(spec: KeeperSpec, log: Log) -> Host:
     from headrace.dataflow.runtime.process import ProcessNode
 
     return ProcessNode(
-        spec.unit, directory=spec.directory, python=spec.python, descriptor=spec.descriptor, log=log
+        spec.unit,
+        directory=spec.directory,
+        python=spec.python,
+        descriptor=spec.descriptor,
+        log=log,
+        on_sent=on_sent,
     )
 
 
 def _portable(error: BaseException) -> BaseException:
-    """An error that the worker can unpickle: one of ours, or its text."""
+    """An error that the worker can unpickle: one of Headrace's, or its message."""
     if isinstance(error, HeadraceError):
         return error
     text = str(error) or type(error).__name__
@@ -284,6 +330,12 @@ def _portable(error: BaseException) -> BaseException:
         text if isinstance(error, RuntimeError) else "".join(traceback.format_exception_only(error)).strip()
     )
     return RuntimeError(message)
+
+
+def _has_hung_up(link: Connection) -> bool:
+    poll = select.poll()
+    poll.register(link.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
+    return bool(poll.poll(0))
 
 
 _PRINTED = threading.Event()
@@ -318,7 +370,7 @@ def _read_printed(log: Log) -> None:
 
 
 def main() -> None:
-    """Run a keeper until its executor ends or it is told to."""
+    """Run a keeper until its executor ends or stops it."""
     spec: KeeperSpec = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from the worker that started us
     address = spec.address
     listener = socket.socket(socket.AF_UNIX)
@@ -328,8 +380,8 @@ def main() -> None:
     os.chdir(spec.directory)
     os.environ.update(spec.unit.env)
     keeper = _Keeper(spec)
-    _read_printed(lambda stream, text: keeper._lines.append((stream, text)))  # noqa: SLF001 - its own process
-    threading.Thread(target=_end_with, args=(spec.owner,), daemon=True).start()
+    _read_printed(keeper.log)
+    threading.Thread(target=_watch, args=(spec.owner, keeper), daemon=True).start()
     staged.rename(address)  # whoever finds it can connect
     links: list[Connection] = []
     try:
@@ -347,9 +399,10 @@ def main() -> None:
         address.unlink(missing_ok=True)
 
 
-def _end_with(owner: int) -> None:
-    """End this process when its owner has ended, whatever it is doing."""
+def _watch(owner: int, keeper: _Keeper) -> None:
+    """End this process when its owner has ended, and its unit when nobody waits for it, whatever it does."""
     while True:
+        keeper.give_up_lost()
         try:
             os.kill(owner, 0)
         except ProcessLookupError:

@@ -7,6 +7,7 @@ as they lie in memory.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import struct
@@ -21,6 +22,12 @@ from headrace.dataflow.runtime.messages import decode_metadata, encode_metadata
 
 LINK = "HEADRACE_NODE_LINK"
 """The environment variable that tells a node's process the file descriptor of its end of the link."""
+
+
+def guest_name(node: str) -> str:
+    """What the socket is called through which a process that is started by hand becomes this node."""
+    return f"{hashlib.sha256(node.encode()).hexdigest()[:16]}-node"
+
 
 Pieces = list[Any]
 """A frame to be sent: its bytes in several buffers."""
@@ -60,7 +67,12 @@ class FrameKind(IntEnum):
     END = 5
     """To the node: no event will follow."""
     ASK = 6
-    """From the node: it has handled as many events as `time` says and asks for the next."""
+    """From the node: it has handled as many events as `time` says and asks for the next.
+
+    A `timed` one wants an answer now, if only NOTHING with the same `number`.
+    """
+    NOTHING = 9
+    """To the node: when it asked, no event was waiting for it. `time` is the number of its question."""
     LOG = 7
     """From the node: a line, with its level as the name."""
 
@@ -130,7 +142,7 @@ def event_frame(event: Mapping[str, Any]) -> Pieces:
 
 
 def setup_frame(setup: Mapping[str, Any]) -> Pieces:
-    """What a node has to know of itself; values that JSON does not have become texts."""
+    """The configuration of a node; values that JSON does not have become strings."""
     return _frame(FrameKind.SETUP, json.dumps(setup, default=str).encode())
 
 
@@ -144,9 +156,20 @@ def end_frame() -> Pieces:
     return _frame(FrameKind.END, b"")
 
 
-def ask_frame(handled: int) -> Pieces:
-    """A node has handled this many events, and asks for more."""
-    return _frame(FrameKind.ASK, b"", time=handled)
+def ask_frame(handled: int, question: int | None = None) -> Pieces:
+    """A node has handled this many events, and asks for more; a question is answered at once."""
+    return _frame(FrameKind.ASK, b"", time=handled, timed=question is not None, number=question or 0)
+
+
+def question_of(raw: bytes | pa.Buffer) -> int | None:
+    """The number of a question; None for any other frame."""
+    _, kind, timed, _, _, _, number, _ = _HEADER.unpack_from(raw)
+    return number if kind == FrameKind.ASK and timed else None
+
+
+def nothing_frame(question: int) -> Pieces:
+    """The answer to a question: no event waits."""
+    return _frame(FrameKind.NOTHING, b"", time=question)
 
 
 def log_frame(level: str, line: str) -> Pieces:
@@ -199,7 +222,7 @@ class Decoder:
         self._types: list[tuple[pa.Schema, bool]] = []
 
     def decode(self, raw: bytes | pa.Buffer) -> Frame | None:
-        """A frame; None for one that only says what later ones mean."""
+        """The decoded frame; None for one that only declares a schema for later ones."""
         size, number_of_kind, timed, name_size, metadata_size, time, number, _ = _HEADER.unpack_from(raw)
         view = memoryview(raw)
         start = _HEADER.size
@@ -292,7 +315,7 @@ class Link:
         return count > 0
 
     def write(self, pieces: Pieces, *, stuck: Callable[[], None] | None = None) -> bool:
-        """Send frames; False if the other end is gone.
+        """Send frames; False if the connection is closed.
 
         Waits while the other end does not read, and calls `stuck` again and again meanwhile, if given.
         """

@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A message that came and cannot be read, and why."""
+    """A received message that cannot be decoded, and why."""
 
     error: str
     time: int
@@ -109,7 +109,7 @@ def check_metadata(metadata: Mapping[str, Any], warn: Any) -> tuple[dict[str, An
     time: int | None = None
     for key, value in metadata.items():
         if not isinstance(key, str):
-            raise TypeError(f"the keys of metadata must be texts, got {key!r}")
+            raise TypeError(f"the keys of metadata must be strings, got {key!r}")
         if key == "timestamp":
             if not isinstance(value, dt.datetime):
                 raise TypeError(f"the metadata `timestamp` must be a datetime, got {type(value).__name__}")
@@ -134,7 +134,7 @@ def _plain(key: str, value: Any, warn: Any) -> Any:
             raise ValueError(f"metadata `{key}`: a list of {', '.join(sorted(k.__name__ for k in kinds))}")
         if kinds <= {int, float, str}:
             return list(value)
-    warn(f"metadata `{key}`: {type(value).__name__} is sent as a text")
+    warn(f"metadata `{key}`: {type(value).__name__} is sent as a string")
     return str(value)
 
 

@@ -35,7 +35,7 @@ class _Vec(ctypes.Structure):
 
 
 class _Made(ctypes.Structure):
-    """What making an operator gives: an error, or what stands for the operator from then on."""
+    """The result of creating an operator: an error, or its handle."""
 
     _fields_ = (("error", ctypes.c_void_p), ("context", ctypes.c_void_p))
 
@@ -286,7 +286,7 @@ def _take_output(output: _Output, offsets: _WordOffsets) -> tuple[str, pa.Array,
 
 
 def _put_text(words: ctypes.Array[ctypes.c_uint64], word: int, text: bytes) -> None:
-    """Put a text there, as its address, length and room; it has to live on for as long as it is there."""
+    """Store a string as its address, length and capacity; the buffer must outlive the structure."""
     struct.pack_into("3Q", words, 8 * word, _address(text), len(text), len(text))
 
 

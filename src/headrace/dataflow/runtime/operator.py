@@ -8,7 +8,7 @@ import os
 import pickle
 import sys
 import time as clock
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,11 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headrace.base.errors import HeadraceError, OperatorError, user_traceback
+from headrace.base.execution import ExecutionMode
 from headrace.base.keys import hash_key, subtask_of
 from headrace.dataflow.document.model import Logs, Output, Timer, Unit
-from headrace.dataflow.runtime.hosts import Host, Log
+from headrace.dataflow.runtime.ahead import RuntimeAhead
+from headrace.dataflow.runtime.hosts import STOP_GRACE, Host, Log
 from headrace.dataflow.runtime.keeper import KeeperHost, KeeperSpec, owner_of_workers
 from headrace.dataflow.runtime.messages import Closed, Message, Unreadable
 from headrace.dataflow.runtime.packing import PARTITION, message_of, pack, rows_of, unpack
@@ -28,6 +30,9 @@ from headrace.dataflow.runtime.printed import LINES, Capture, Line, decode_lines
 from headrace.dataflow.runtime.python_host import PythonHost
 from headrace.dataflow.runtime.saved import load_state
 from headrace.dataflow.runtime.scheduler import Emit, Memory, Scheduler
+from headrace.dataflow.runtime.topics import Topics
+from headrace.dataflow.runtime.wakeups import Bell
+from headrace.model.ahead import HandlesAhead
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext, TaskInfo
 from headrace.state.config import TableConfig, keyed_table_config
 
@@ -84,6 +89,12 @@ class RuntimeSpec:
     """Counts how often operators were reloaded while the dataflow ran."""
     changed: Mapping[str, str] = field(default_factory=dict)
     """The units that the last reload changed, with the text they had before."""
+    execution: ExecutionMode = "auto"
+    """What the document says about how it runs."""
+    stays_by_itself: bool = False
+    """Whether it runs resident where the document says nothing: all units of the dataflow are in it."""
+    shows: Mapping[str, Output] = field(default_factory=dict)
+    """Outputs of sources whose messages it shows to whoever looks, by what they are called in messages."""
 
 
 def output_key(source: Output | Timer | Logs) -> str:
@@ -105,9 +116,16 @@ class _Instance:
         self.lines: list[Line] = []
         self.saved: dict[str, bytes] = {}
         """What the units remembered at the end of that epoch."""
+        self.ahead: frozenset[int] = frozenset()
+        """The feeds whose messages of this epoch it has handled before the epoch was planned."""
+        self.gathered: list[tuple[pa.RecordBatch, str]] = []
+        """What it has sent to other operators meanwhile."""
+        self.bell: Bell | None = None
+        """What its processes ring, if it handles messages before the epoch is planned."""
         self.emit: Callable[[Output, Message | Closed], None] = _drop
         self.capture = Capture()
-        self._job_id = f"{job_id}/{partition}"
+        self.topics = Topics(job_id)
+        self._job_id, self._partition = job_id, partition
         self._unsent: list[Line] = []
         self._paused: Memory | None = None
         self._reloaded: list[str] = []
@@ -159,6 +177,7 @@ class _Instance:
             python=spec.python,
             descriptor=spec.descriptor,
             job_id=self._job_id,
+            partition=self._partition,
             owner=owner_of_workers(),
         )
         return KeeperHost(keeper, log=log)
@@ -170,6 +189,7 @@ class _Instance:
             host.epoch = epoch
         if self.epoch != epoch - 1:
             self.saved, self.lines, self._unsent, self._paused = dict(saved()), [], [], None
+            self.ahead, self.gathered = frozenset(), []
             memory, waiting, generation = (
                 load_state(self.saved[_MEMORY])
                 if _MEMORY in self.saved
@@ -181,7 +201,36 @@ class _Instance:
             self.scheduler.resume(waiting)
             self._reloaded = list(self.spec.changed) if generation < self.spec.generation else []
         self.scheduler.enter(task.subtask, epoch)
+        if not self.ahead:  # else it was looked at when the epoch began
+            self._look()
         self.epoch = -1
+
+    def _look(self) -> None:
+        """Find out who looks at the messages of this epoch."""
+        if self.topics.look():
+            self.scheduler.show_to(self.topics.show if self.topics.has_readers else None)
+            self.scheduler.measure(self.topics.wants_ports)
+
+    def go_ahead(self, task: TaskInfo, feeds: Collection[int]) -> None:
+        """Begin an epoch with the messages of some feeds, before it is planned.
+
+        Whoever begins it without `hand_over` begins at the checkpoint: another run, for example.
+        """
+        for host in self._keeper_hosts():
+            host.epoch = task.epoch
+        self.scheduler.enter(task.subtask, task.epoch)
+        self._look()
+        self.epoch, self.ahead = -1, frozenset(feeds)
+
+    @property
+    def hears_processes(self) -> bool:
+        """Whether one of its units can send at any time."""
+        return any(host.lives_alone for host in self._hosts.values())
+
+    def take_gathered(self) -> list[tuple[pa.RecordBatch, str]]:
+        """What was sent to other operators before the epoch was planned."""
+        gathered, self.gathered = self.gathered, []
+        return gathered
 
     def tell_reloaded(self) -> None:
         """Tell units whose file has changed, once."""
@@ -199,7 +248,7 @@ class _Instance:
             self.scheduler.settle()
 
     def settle(self) -> None:
-        """Handle all that waits, and send on what was printed meanwhile where somebody reads it."""
+        """Handle all queued events, and forward what was printed to its readers."""
         self.scheduler.settle()
         while self._unsent and not self.scheduler.is_late():
             self._send_lines()
@@ -225,23 +274,25 @@ class _Instance:
                 self.scheduler.feed(source, message, but_not=line.unit)
 
     def pause(self) -> None:
-        """Tell the units that the run stops; a later run goes on with all that are alive now."""
+        """Tell the units that the run stops; a later run continues with all that are alive now."""
         self._paused = self.scheduler.memory()
         self.scheduler.pause()
         self.settle()
 
     def save(self, epoch: int) -> dict[str, bytes]:
-        """What has changed since the epoch before; the instance stands after this epoch then."""
+        """The state that has changed in this epoch; the instance is at this epoch afterwards."""
         states = {
             address: state
             for address in self.scheduler.alive
             if (state := self._snapshot(address, epoch)) is not None
         }
+        if self.topics.wants_ports:
+            self.topics.show_ports(self.scheduler.take_measured())
         memory = self._paused or self.scheduler.memory()
         states[_MEMORY] = pickle.dumps((memory, self.scheduler.waiting, self.spec.generation))
         changed = {name: state for name, state in states.items() if self.saved.get(name) != state}
         self.saved |= changed
-        self.epoch = epoch
+        self.epoch, self.ahead = epoch, frozenset()
         if self._paused is not None:
             self.abandon()
         return changed
@@ -261,24 +312,27 @@ class _Instance:
             ) from error
 
     def abandon(self) -> None:
-        """Whatever comes next, it begins with what was saved: let go of what lives outside."""
+        """End the keepers: the next attempt starts from the saved state."""
         self.epoch = -1
         for host in self._keeper_hosts():
             host.close()
+        if self.bell is not None:
+            self.bell.close()
+            self.bell = None
 
     def _keeper_hosts(self) -> list[KeeperHost]:
         return [host for host in self._hosts.values() if isinstance(host, KeeperHost)]
 
 
 def _drop(output: Output, message: Message | Closed) -> None:
-    """For what is sent before anybody listens: nothing is."""
+    """The sender before a unit is started: nothing is sent."""
 
 
 def _wants(source: Logs, line: Line) -> bool:
     return line.reaches(source.level) and source.node in {None, line.unit, line.unit.partition("/")[0]}
 
 
-class DataflowRuntime(ArrowOperator):
+class DataflowRuntime(ArrowOperator, HandlesAhead):
     """Runs units by direct calls. In each epoch: messages in the order of their times, then the checkpoint.
 
     Python operators live in the worker, libraries and processes in keepers of their own. What operators
@@ -288,8 +342,20 @@ class DataflowRuntime(ArrowOperator):
 
     ends_run = True
 
+    @property
+    def stop_grace(self) -> float | None:  # type: ignore[override]
+        """The longest time that one of its processes has to end: none may hold a stop for ever."""
+        graces = [
+            STOP_GRACE if unit.finish_grace is None else unit.finish_grace
+            for unit in self.spec.units
+            if unit.kind == "process"
+        ]
+        return max(graces, default=None)
+
     def __init__(self, spec: RuntimeSpec) -> None:
         self.spec = spec
+        self.execution = spec.execution
+        self.stays_by_itself = spec.stays_by_itself
         self.max_parallelism = spec.parallel or 1
         self._received: list[tuple[int, pa.RecordBatch]] = []
         self._outbox: dict[str, list[tuple[str, Message | Closed, int]]] = {}
@@ -310,7 +376,7 @@ class DataflowRuntime(ArrowOperator):
         return {unit.address: unit.file.name if unit.file else unit.kind for unit in self.spec.units}
 
     def state_signature(self) -> str:
-        """How messages are divided among instances: their memory cannot be divided anew."""
+        """How messages are partitioned among instances, whose state cannot be repartitioned."""
         if self.spec.parallel is None:
             return ""
         return f"{self.spec.parallel} instances by {self.spec.partition_by}"
@@ -384,7 +450,7 @@ class DataflowRuntime(ArrowOperator):
         self._check(ctx)
 
     def on_close(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
-        """All sources have ended: units end when what they wait for has come."""
+        """All sources have ended: units end after their last events."""
         if not final:
             return
         self._handle_received(ctx, collector)
@@ -442,12 +508,42 @@ class DataflowRuntime(ArrowOperator):
 
     # ------------------------------------------------------------------ an epoch
 
+    def ahead(self, ctx: OperatorContext, inputs: Collection[int]) -> RuntimeAhead | None:
+        """Handle messages as they come, until their epoch does."""
+        instance = ctx.resource("instances", dict[int, _Instance]).get(0)
+        if self.spec.parallel is not None or instance is None or instance.epoch != ctx.task_info.epoch - 1:
+            return None
+        self._instances = {0: instance}
+        instance.go_ahead(ctx.task_info, inputs)
+        return RuntimeAhead(self, instance, ctx.task_info)
+
     def _handle_received(self, ctx: OperatorContext, collector: Collector) -> None:
-        """Handle the messages of this epoch, each as soon as it is due, all that follows from it first."""
+        """Handle the messages of this epoch that were not handled before it was planned."""
         received, self._received = self._received, []
-        self._limit_loops()
+        handled = frozenset(feed for instance in self._instances.values() for feed in instance.ahead)
         for instance in self._instances.values():
-            instance.scheduler.now = ctx.time
+            for batch, name in instance.take_gathered():
+                collector.collect(batch, name)
+        self._limit_loops()
+        self.handle(
+            [(feed, batch) for feed, batch in received if feed not in handled],
+            collector,
+            now=ctx.time,
+            ended=ctx.ended_inputs,
+        )
+        self._check(ctx)
+
+    def handle(
+        self,
+        received: Sequence[tuple[int, pa.RecordBatch]],
+        collector: Collector,
+        *,
+        now: float,
+        ended: Collection[int] = (),
+    ) -> None:
+        """Handle messages, each as soon as it is due, all that follows from it first."""
+        for instance in self._instances.values():
+            instance.scheduler.now = now
         with self._at_work(collector):
             for instance in self._instances.values():
                 instance.tell_reloaded()
@@ -461,11 +557,13 @@ class DataflowRuntime(ArrowOperator):
                     self._take_line(message)
                     continue
                 instance = self._instances[partition]
+                if instance.topics.has_readers and key in self.spec.shows:
+                    instance.topics.show(self.spec.shows[key], message)
                 if key in self._sources:  # what nobody reads comes too
                     instance.scheduler.feed(self._sources[key], message)
                 instance.scheduler.run()
             for instance in self._instances.values():
-                for index in ctx.ended_inputs:
+                for index in ended:
                     if (output := self.spec.feeds[index].ends) is not None:
                         instance.scheduler.close(output)
                 instance.settle()
@@ -476,10 +574,9 @@ class DataflowRuntime(ArrowOperator):
                 if instance.scheduler.stop_all or instance.scheduler.over:
                     instance.scheduler.end("MANUAL" if instance.scheduler.stop_all else "ALL_INPUTS_CLOSED")
                 instance.settle()
-        self._check(ctx)
 
     def _limit_loops(self, *, whole: bool = False) -> None:
-        """Let messages in a loop go round for a while only, unless the `whole` has to come to its end."""
+        """Limit how long messages circulate in a cycle within an epoch, unless the `whole` has to finish."""
         limited = self.spec.loops and not whole
         for instance in self._instances.values():
             instance.scheduler.until = clock.monotonic() + LOOP_SECONDS if limited else None

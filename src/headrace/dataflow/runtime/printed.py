@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import logging
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from headrace.dataflow.runtime.hosts import Log
 
@@ -34,6 +37,10 @@ _ORDER = ("stdout", "trace", "debug", "info", "warn", "error")
 """The levels of dora; what is merely printed is below all that is logged."""
 
 
+_NAMES = {"stdout": "stdout", "stderr": "stdout", "warning": "WARN"}
+"""Levels as dora writes them; the others in capitals."""
+
+
 @dataclass(frozen=True)
 class Line:
     """One line that a unit printed (`stdout`, `stderr`) or that was logged for it (a level)."""
@@ -55,7 +62,8 @@ class Line:
     def to_json(self) -> str:
         """The line as an entry of a log, with dora's keys."""
         at = datetime.fromtimestamp(self.time, UTC).isoformat()
-        entry = {"timestamp": at, "level": self.stream, "node_id": self.unit, "message": self.text}
+        level = _NAMES.get(self.stream, self.stream.upper())
+        entry = {"timestamp": at, "level": level, "node_id": self.unit, "message": self.text}
         return json.dumps(entry, ensure_ascii=False)
 
 
@@ -69,15 +77,29 @@ def decode_lines(data: bytes) -> list[Line]:
     return [Line(*values) for values in json.loads(data)]
 
 
+_recent: deque[tuple[int, Line]] = deque(maxlen=10_000)
+_numbers = itertools.count(1)
+
+
+def recent_lines(after: int = 0) -> dict[str, Any]:
+    """The last lines that were published in this process, behind that number, and the number of the last."""
+    lines = [(number, line) for number, line in list(_recent) if number > after]
+    return {
+        "last": lines[-1][0] if lines else after,
+        "lines": [list(asdict(line).values()) for _, line in lines],
+    }
+
+
 def publish(lines: list[Line]) -> None:
-    """Hand lines to the logger, for whoever listens: the command line, a test, the user's own handler."""
+    """Pass lines to the logger: the command line, a test or the user's handler receives them."""
     logger = logging.getLogger(LOGGER)
     for line in lines:
+        _recent.append((next(_numbers), line))
         logger.log(line.level, "%s: %s", line.unit, line.text, extra={"printed": line})
 
 
 class _Stream(io.TextIOBase):
-    """In the place of sys.stdout: gives whole lines to the unit that is at work."""
+    """Replaces sys.stdout: hands complete lines to the running unit."""
 
     def __init__(self, name: str, capture: Capture) -> None:
         self._name = name
@@ -92,18 +114,18 @@ class _Stream(io.TextIOBase):
 
 
 class Capture:
-    """Takes what Python code prints, and knows which unit is at work."""
+    """Captures what Python code prints, for the unit that is running."""
 
     def __init__(self) -> None:
         self._at_work: list[Log] = []
         self._parts: dict[tuple[Log, str], str] = {}
 
     def enter(self, log: Log) -> None:
-        """From now on what is printed is this unit's."""
+        """Attribute what is printed from now on to this unit."""
         self._at_work.append(log)
 
     def leave(self) -> None:
-        """The unit has returned to the one that it was called from."""
+        """Attribute what is printed to the caller of the unit again."""
         self._at_work.pop()
 
     def write(self, stream: str, text: str) -> None:
@@ -119,7 +141,7 @@ class Capture:
             self._parts[log, stream] = rest
 
     def share(self, other: Capture) -> None:
-        """Be one with another capture: only one can stand in the place of sys.stdout."""
+        """Share the state of another capture: only one can replace sys.stdout."""
         self._at_work, self._parts = other._at_work, other._parts
 
     def flush(self) -> None:
@@ -130,7 +152,7 @@ class Capture:
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Take what is printed meanwhile."""
+        """Capture what is printed within the context."""
         before = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = _Stream("stdout", self), _Stream("stderr", self)
         try:

@@ -1,42 +1,33 @@
-"""Runs a `path:` node: a user's script or program, in a process of its own."""
+"""Runs a `path:` node: a user's script or program, in a separate process."""
 
 from __future__ import annotations
 
 import os
-import select
 import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from headrace.base.errors import OperatorError
 from headrace.dataflow.document.files import PYTHON
 from headrace.dataflow.document.model import Unit
-from headrace.dataflow.runtime.hosts import CONTINUE, STOP, Event, Host, Log, Send
+from headrace.dataflow.runtime.hosts import CONTINUE, STOP, STOP_GRACE, Event, Host, Log, Send
 from headrace.dataflow.runtime.link import (
-    LINK,
     Decoder,
     Encoder,
     Frame,
     FrameKind,
-    Link,
     Pieces,
     end_frame,
     event_frame,
-    kind_of,
-    setup_frame,
 )
 from headrace.dataflow.runtime.messages import to_datetime, to_nanoseconds
+from headrace.dataflow.runtime.peers import Child, Guest, Peer
 
 PROVIDED = Path(__file__).parents[1] / "dora" / "provided"
 """The directory with the module `dora`, for `sys.path`."""
@@ -44,34 +35,14 @@ PROVIDED = Path(__file__).parents[1] / "dora" / "provided"
 UNREAD = 64 * 1024 * 1024
 """Bytes that a node may have sent and nobody has taken before its `send_output` waits."""
 
-STOP_GRACE, FINISH_GRACE = 10.0, 120.0
-"""Seconds that a process has to end after it was told to stop, and after its inputs have ended."""
+FINISH_GRACE = 120.0
+"""Seconds that a process has to end after its inputs have ended."""
 
 Sent = tuple[str, pa.Array, int, Mapping[str, Any] | None]
 """What a node has sent: output, array, time in nanoseconds and metadata."""
 
-_LINE = 1024 * 1024
-_LAST_LINES = 20
-_PORTION = 0.001
 _MOMENT = 0.1
 """Seconds for which what a process sends is passed on before somebody looks whether that is enough."""
-
-# Asks the kernel to kill this process with the one that started it, and becomes the user's program. A process
-# of its own does this because no Python may run between fork and exec in a process that has threads.
-_LAUNCH = """
-import os, sys
-parent, program = int(sys.argv[1]), sys.argv[2:]
-if sys.platform == "linux":
-    import ctypes, signal
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != parent:
-    sys.exit(1)
-try:
-    os.execvp(program[0], program)
-except OSError as error:
-    hint = {8: "; give it a first line such as #!/bin/sh", 13: "; make it executable: chmod +x"}
-    sys.exit(f"cannot run {program[0]}: {error.strerror}{hint.get(error.errno, '')}")
-"""
 
 
 class ProcessNode(Host):
@@ -79,9 +50,12 @@ class ProcessNode(Host):
 
     An event counts as handled when the process asks for the one after it, so `handle` waits for as long as
     the process takes, and for ever if it never makes a `Node` and never ends. `close`, from any thread, ends
-    both. The process ends with this one, however that ends. `log` is called from threads of this object.
+    both. A node with `health_check_timeout` that is silent for so long fails instead, and so does one that
+    has not made its `Node` within its `startup_timeout`. The process ends with this one, however that ends.
+    `log` is called from threads of this object, and so is `on_sent`, when it has sent something or ended.
 
-    A node without inputs has no events to answer to: `receive` gives what it sends.
+    A node without inputs has no events to answer to: `receive` gives what it sends. The process of a node
+    with `path: dynamic` is started by hand and may join at any time; events before that are dropped.
     """
 
     at_once = 64
@@ -96,18 +70,21 @@ class ProcessNode(Host):
         log: Log,
         dataflow_id: str | None = None,
         limit: int = UNREAD,
+        on_sent: Callable[[], None] = lambda: None,
     ) -> None:
         self._unit, self._directory, self._python, self._log = unit, directory, python, log
         self._descriptor = descriptor
         self._dataflow = dataflow_id or str(uuid.uuid4())
-        self._limit = limit
+        self._limit, self._on_sent = limit, on_sent
         self._restarts = 0
-        self._child: _Child | None = None
+        self._peer: Peer | None = None
         self._encoder, self._decoder = Encoder(), Decoder()
         self._taken: deque[bytes | pa.Buffer] = deque()
         self._given = self._asked = 0
         self._stop: str | None = None
         self._told = False
+        self._missed = 0
+        """Events for a process that had not joined yet."""
 
     def start(self, state: bytes | None) -> None:
         """Start the process; does not wait until it has made its `Node`."""
@@ -115,16 +92,26 @@ class ProcessNode(Host):
         self._taken.clear()
         self._given = self._asked = 0
         self._stop, self._told = None, False
-        child = self._child = _Child(self._setup(), log=self._log, limit=self._limit)
+        setup = self._setup()
+        if self._unit.joins:
+            guest = Guest(self._unit.node, setup, log=self._log, limit=self._limit, on_sent=self._on_sent)
+            self._peer = guest
+            guest.answers = not self._unit.inputs
+            guest.wait_to_be_joined()
+            return
+        child = Child(setup, log=self._log, limit=self._limit, on_sent=self._on_sent)
+        self._peer = child
+        child.answers = not self._unit.inputs
         child.start(self._command(), cwd=self._directory, env=self._environment())
 
     def restart(self) -> None:
-        """Begin anew; the process can learn of it from `Node.is_restart`."""
+        """Restart; the process can see it in `Node.is_restart`."""
         self._restarts += 1
         super().restart()
 
     def snapshot(self) -> bytes | None:
-        """None: what a process remembers cannot be saved."""
+        """None: what a process remembers cannot be saved. Until the next events nothing waits for it."""
+        self._running.answer(at_once=True)
         return None
 
     def handle(self, events: Sequence[Event], send: Send) -> int:
@@ -138,10 +125,14 @@ class ProcessNode(Host):
             return CONTINUE
         stop = next((index for index, event in enumerate(events) if event["type"] == "STOP"), len(events))
         if stop:
+            self._running.answers = False  # there may be more than these
             self._give(events[:stop], send)
+        elif not events:
+            self._running.answer()
         if stop < len(events):
             self._say_stop(events[stop]["id"], send)
             return CONTINUE
+        limit = self._unit.health_timeout
         while True:
             self._pass_on(send, time.monotonic() + _MOMENT)
             if self.ended is not None:
@@ -149,7 +140,9 @@ class ProcessNode(Host):
                 return STOP
             if self._asked >= self._given:
                 return CONTINUE
-            self._running.wait_for_frames(None)
+            deadline = None if limit is None else time.monotonic() + limit
+            if not self._running.wait_for_frames(deadline) and self.ended is None:
+                self._give_up(f"has not asked for its next event for {limit:g} s (`health_check_timeout`)")
 
     def receive(self, timeout: float) -> list[Sent]:
         """What the process has sent since, in its order.
@@ -165,36 +158,45 @@ class ProcessNode(Host):
         return sent
 
     def finish(self, send: Send, grace: float | None = None) -> None:
-        """Say that no more events come, and wait for the end, passing on what the process still sends.
+        """Close the event stream, and wait for the end while forwarding what the process still sends.
 
         What has not ended after `grace` seconds gets SIGTERM, and after half of it more SIGKILL; that is
         logged and is no error, but an exit code other than 0 before that is. The grace is the node's
         `finish_grace_secs`, else 10 seconds after a STOP event and 120 when its inputs have ended.
         """
-        if self._child is None:
+        if self._peer is None:
             return
         if grace is None:
-            grace = FINISH_GRACE if self._stop is None else STOP_GRACE
+            grace = FINISH_GRACE if self._unit.inputs and self._stop is None else STOP_GRACE
             grace = grace if self._unit.finish_grace is None else self._unit.finish_grace
         self._say_stop("ALL_INPUTS_CLOSED" if self._unit.inputs else "MANUAL", send)
-        # A program that has no Node and no inputs cannot hear of the stop.
-        deaf = not self._unit.inputs and not self._child.connected
+        # A program without Node and inputs cannot hear of the stop; who has not joined is not there.
+        deaf = not self._peer.connected and (self._unit.joins or not self._unit.inputs)
+        if self._missed:
+            self._log("warning", f"nobody has joined as this node: {self._missed} events were dropped")
+            self._missed = 0
         forced = False
         for number, patience in ((signal.SIGTERM, 0.0 if deaf else grace), (signal.SIGKILL, grace / 2)):
             if self._pass_on_until_ended(send, time.monotonic() + patience):
                 break
             forced = True
             if not deaf or number is signal.SIGKILL:
-                self._log("warning", f"it has not ended within {patience:g} s: {number.name}")
-            self._child.signal(number)
+                what = "its connection is closed" if self._unit.joins else number.name
+                self._log("warning", f"it has not ended within {patience:g} s: {what}")
+            self._peer.signal(number)
         self._pass_on_until_ended(send, None)
         if not forced:
             self._raise_failure()
 
     def close(self) -> None:
         """End the process if it runs: SIGTERM, and SIGKILL a second later. Any thread may call this."""
-        if self._child is not None:
-            self._child.close()
+        if self._peer is not None:
+            self._peer.close()
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether it has sent something, or ended, and `handle` has not taken it."""
+        return bool(self._taken) or self._running.has_sent
 
     @property
     def ended(self) -> int | None:
@@ -208,10 +210,13 @@ class ProcessNode(Host):
         if not code:
             return None
         how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        when = "" if self._stop is None else " after it was told to stop"
+        return self._error(how if self._stop is None else f"{how} after it was told to stop")
+
+    def _error(self, what: str) -> OperatorError:
+        """The error for a process that failed, with the last lines that it printed to stderr."""
         output = "".join(f"\n  {line}" for line in self._running.last_errors)
         error = OperatorError(
-            f"node `{self._unit.address}` {how}{when}{':' if output else ''}{output}",
+            f"node `{self._unit.address}` {what}{':' if output else ''}{output}",
             operator_id=self._unit.address,
             subtask=0,
             epoch=0,
@@ -221,19 +226,25 @@ class ProcessNode(Host):
         return error
 
     @property
-    def _running(self) -> _Child:
-        assert self._child is not None, "start comes first"
-        return self._child
+    def _running(self) -> Peer:
+        assert self._peer is not None, "start comes first"
+        return self._peer
+
+    def _give_up(self, what: str) -> NoReturn:
+        """End a process that is taken for stuck."""
+        self._running.close()
+        self._told = True
+        raise self._error(what)
 
     def _raise_failure(self) -> None:
-        """Once: what is said twice looks like two failures."""
+        """Report the failure once."""
         failure = self.failure
         if failure is not None and not self._told:
             self._told = True
             raise failure
 
     def _setup(self) -> dict[str, Any]:
-        """What `Node` knows of itself."""
+        """What the process's `Node` is configured with."""
         nodes = self._descriptor.get("nodes", ())
         node: Mapping[str, Any] = next((node for node in nodes if node.get("id") == self._unit.node), {})
         return {
@@ -266,7 +277,15 @@ class ProcessNode(Host):
         return {**env, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
     def _give(self, events: Sequence[Event], send: Send) -> None:
-        self._running.wait_for_node()
+        limit = self._unit.startup_timeout
+        if self._unit.joins and not self._running.connected:
+            self._missed += len(events)
+            return
+        if self._missed:
+            self._log("info", f"{self._missed} events that came before it had joined were dropped")
+            self._missed = 0
+        if not self._running.wait_for_node(limit):
+            self._give_up(f"has made no `Node` within {limit:g} s (`startup_timeout`)")
         pieces: Pieces = []
         for event in events:
             pieces += self._encode(event)
@@ -285,6 +304,7 @@ class ProcessNode(Host):
         """Tell the process, once, that this was all."""
         if self._stop is None:
             self._stop = reason
+            self._running.answer(at_once=True)
             last = event_frame({"type": "STOP", "id": reason}) + end_frame()
             self._running.write_last(last, lambda: self._pass_on(send))
 
@@ -319,192 +339,6 @@ class ProcessNode(Host):
                 return False
             if not self._running.wait_for_frames(deadline) and self.ended is None:
                 return False
-
-
-class _Child:
-    """One process: its link, its lines and its end, each read by a thread."""
-
-    def __init__(self, setup: Mapping[str, Any], *, log: Log, limit: int) -> None:
-        ours, self._theirs = socket.socketpair()
-        self._link = Link(ours)
-        self._setup, self._log, self._limit = setup, log, limit
-        self._process: subprocess.Popen[bytes]
-        self.last_errors: deque[str] = deque(maxlen=_LAST_LINES)
-        # What follows is shared with the threads, under `_changed`.
-        self._changed = threading.Condition()
-        self._frames: list[bytes | pa.Buffer] = []
-        self._unread = 0
-        self._last: Pieces = []
-        self._gone = self._closed = False
-        self._code: int | None = None
-        self.connected = False
-        """Whether it has made its `Node`."""
-
-    def start(self, command: list[str], *, cwd: Path, env: Mapping[str, str]) -> None:
-        started: Future[None] = Future()
-        # The kernel ends the process with the *thread* that started it: this one stays until it has ended.
-        threading.Thread(target=self._run, args=(command, cwd, env, started), daemon=True).start()
-        started.result()
-
-    @property
-    def ended(self) -> int | None:
-        with self._changed:
-            return None if self._frames else self._code
-
-    def take(self) -> list[bytes | pa.Buffer]:
-        """All frames that have arrived, not decoded."""
-        with self._changed:
-            frames, self._frames, self._unread = self._frames, [], 0
-            self._changed.notify_all()
-            return frames
-
-    def wait_for_frames(self, deadline: float | None) -> bool:
-        """Wait for what it sends, or its end; whether there is something to take."""
-        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        with self._changed:
-            self._changed.wait_for(lambda: self._frames or self._code is not None, timeout)
-            return bool(self._frames)
-
-    def wait_for_node(self) -> None:
-        """Wait until it has made its `Node`, or has ended."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.connected or self._code is not None)
-
-    def write(self, pieces: Pieces, take: Callable[[], None]) -> None:
-        """Send frames, calling `take` while they are not read: it may wait for us to take what it sends.
-
-        Frames for one that has ended are dropped: whoever waits for it learns how it ended.
-        """
-        if self._link.fileno() < 0:
-            return  # closed by another thread
-        writable = select.poll()
-        writable.register(self._link, select.POLLOUT)
-
-        def stuck() -> None:
-            take()
-            writable.poll(20)
-
-        self._link.write(pieces, stuck=stuck)
-
-    def write_last(self, pieces: Pieces, take: Callable[[], None]) -> None:
-        """Send the last frames; one that has not made its `Node` yet gets them when it does."""
-        with self._changed:
-            self._last = pieces
-            connected = self.connected
-        if connected:
-            self.write(pieces, take)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Signal the process and what it has started."""
-        with self._changed:
-            if not self._gone:
-                _signal_group(self._process.pid, number)
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            self.signal(number)
-            with self._changed:
-                if self._changed.wait_for(lambda: self._code is not None, timeout=1.0):
-                    break
-        self._link.close()
-
-    def _run(self, command: list[str], cwd: Path, env: Mapping[str, str], started: Future[None]) -> None:
-        """Start the process and stay until it has ended and all that it said has been read."""
-        try:
-            process = self._process = self._popen(command, cwd, env)
-        except BaseException as error:  # noqa: BLE001 - it is raised where `start` was called
-            with self._changed:
-                self._gone, self._code = True, -1
-            started.set_exception(error)
-            return
-        finally:
-            self._theirs.close()
-        started.set_result(None)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        readers = [
-            threading.Thread(target=self._read_link, daemon=True),
-            threading.Thread(target=self._read_lines, args=("stdout", process.stdout), daemon=True),
-            threading.Thread(target=self._read_lines, args=("stderr", process.stderr), daemon=True),
-        ]
-        for reader in readers:
-            reader.start()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with self._changed:
-            # Its number is its own until `wait`; after that it may be another's and must not be signalled.
-            self._gone = True
-            _signal_group(process.pid, signal.SIGKILL)
-        code = process.wait()
-        self._link.shut()
-        for reader in readers:
-            reader.join()
-        with self._changed:
-            self._code = code
-            self._changed.notify_all()
-
-    def _popen(self, command: list[str], cwd: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        descriptor = self._theirs.fileno()
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command],
-            cwd=cwd,
-            env={**env, LINK: str(descriptor)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=[descriptor],
-            start_new_session=True,  # Ctrl-C is for the dataflow, which then tells its nodes
-        )
-
-    def _read_link(self) -> None:
-        try:
-            while self._link.read():
-                self._accept()
-        except OSError:
-            return  # reset: it has ended and left events unread
-        except Exception as error:  # noqa: BLE001 - the process would wait for ever
-            self.last_errors.append(f"its link broke: {error!r}")
-            self.signal(signal.SIGKILL)
-
-    def _accept(self) -> None:
-        lines: list[Frame | None] = []
-        with self._changed:
-            while self._link.frames:
-                raw = self._link.frames.popleft()
-                kind = kind_of(raw)
-                if kind == FrameKind.HELLO:
-                    self.write(setup_frame(self._setup) + self._last, lambda: None)
-                    self.connected = True
-                elif kind == FrameKind.LOG:
-                    lines.append(Decoder().decode(raw))
-                else:
-                    self._frames.append(raw)
-                    self._unread += len(raw)
-            self._changed.notify_all()
-        for line in lines:
-            assert line is not None
-            self._log(line.name, line.value)
-        with self._changed:
-            # A moment for whoever takes them: small frames then come in large portions.
-            self._changed.wait_for(lambda: not self._frames or self._closed, _PORTION)
-            self._changed.wait_for(lambda: self._unread <= self._limit or self._closed)
-
-    def _read_lines(self, stream: str, pipe: IO[bytes]) -> None:
-        with pipe:
-            while line := pipe.readline(_LINE):
-                text = line.decode(errors="replace").removesuffix("\n")
-                if stream == "stderr":
-                    self.last_errors.append(text)
-                self._log(stream, text)
-
-
-def _signal_group(leader: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):
-        return  # there is nobody left who could be signalled
 
 
 def _signal_name(number: int) -> str:

@@ -74,7 +74,7 @@ class PythonHost(Host):
                 self._restore(self._operator, _Unpickler(state, self.send).load())
 
     def restart(self) -> None:
-        """A new operator with the attributes of the one that failed."""
+        """Create the operator anew, with the state of the failed one."""
         with _AtWork(self):
             fresh, old = self._make(), self._operator
             if not hasattr(old, "snapshot"):
@@ -130,7 +130,7 @@ class PythonHost(Host):
         return CONTINUE
 
     def _reload(self, event: Event, send: Send) -> None:
-        """An operator that does not know RELOAD may raise: it was only told."""
+        """Send RELOAD; an operator that does not handle it may raise."""
         try:
             self._operator.on_event(event, send)
         except Exception as error:  # noqa: BLE001 - whatever the operator raises

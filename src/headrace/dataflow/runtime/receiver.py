@@ -1,4 +1,4 @@
-"""A user's process as a source: what it sends is kept in a log, because it cannot be asked for it again."""
+"""A user's process as a source: its messages are logged, because they cannot be read again."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from headrace.model.operator import Collector, Finish, SourceContext
 
 _EPOCH_BYTES = 64 * 1024 * 1024
 _EPOCH_SECONDS = 0.05
+_WAIT_SECONDS = 0.002
+"""How long to wait for a first message."""
 
 
 class ProcessSource(LoggedSource):
@@ -108,15 +110,18 @@ class ProcessSource(LoggedSource):
         process = self._process
         assert process is not None
         messages: list[tuple[str, Message | Closed]] = []
-        size, deadline = 0, clock.monotonic() + _EPOCH_SECONDS
+        size, wait, deadline = 0, _WAIT_SECONDS, clock.monotonic() + _EPOCH_SECONDS
         while len(messages) < rows and size < _EPOCH_BYTES and clock.monotonic() < deadline:
             ended = process.ended
-            received = process.receive(0.01)
+            received = process.receive(wait)
+            wait = 0.0
             for output, value, time, metadata in received:
                 messages.append((self._key(output), Message(value, time, metadata)))
                 size += value.nbytes
             if ended is not None and not received:
                 return self._last(messages, ended)
+            if not received:
+                break
         return messages + self._printed(), False
 
     def _last(
@@ -141,7 +146,8 @@ class ProcessSource(LoggedSource):
             return False
         self._restarts, delay = allowed
         clock.sleep(delay)
-        self._note("warning", f"it ended with exit code {code} and is started again")
+        how = f"it ended with exit code {code} and is started again"
+        self._note("warning", "its process has gone: another may join" if self._unit.joins else how)
         self._take_lines()
         return True
 

@@ -27,5 +27,5 @@ class StateUnpickler(pickle.Unpickler):
 
 
 def load_state(data: bytes) -> Any:
-    """What `pickle.dumps` made of some state."""
+    """Load a state that `pickle.dumps` wrote."""
     return StateUnpickler(io.BytesIO(data)).load()

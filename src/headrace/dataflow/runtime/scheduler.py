@@ -67,6 +67,21 @@ class UnitFailure:
     trace: str
 
 
+@dataclass
+class _Work:
+    """What an input has done while somebody looked."""
+
+    events: int = 0
+    most: int = 0
+    """How many messages waited at most."""
+    dropped: int = 0
+    """How many it had dropped when somebody looked last."""
+    seconds: float = 0.0
+    """How old messages were when their unit got them, summed over those that were looked at."""
+    oldest: float = 0.0
+    looks: int = 0
+
+
 class _Queue:
     """The messages that wait at one input."""
 
@@ -84,6 +99,7 @@ class _Queue:
         "timed_out",
         "timeout",
         "whole",
+        "work",
     )
 
     def __init__(self, running: _Running, declared: Input, senders: int) -> None:
@@ -102,6 +118,7 @@ class _Queue:
         """Whether the unit was told that it is closed."""
         self.heard: float | None = None
         self.timed_out = False
+        self.work = _Work()
 
 
 class _Running:
@@ -125,6 +142,8 @@ class _Running:
         self.queued = False
         self.restarts: list[float] = []
         self.routes: dict[str, tuple[list[_Queue], list[Emit]]] = {}
+        self.emits: dict[str, list[Emit]] = {}
+        """By output: what leaves the runtime anyway, whoever looks besides."""
         self.aside: deque[tuple[str, Message]] = deque()
         """What threads of the unit have sent while it handled an event."""
         self.last = any(queue.keeps_newest for queue in self.queues.values())
@@ -185,6 +204,7 @@ class Scheduler:
         self.stop_all = False
         self.failure: UnitFailure | None = None
         self._handled = self._discarded = self._dropped = 0
+        self._measures = False
         self._readers: dict[Output | Timer | Logs, list[_Queue]] = {}
         for running in self._units.values():
             for queue in running.queues.values():
@@ -192,7 +212,8 @@ class Scheduler:
         for running in self._units.values():
             for name in running.unit.outputs:
                 output = Output(running.address, name)
-                running.routes[name] = (self._readers.get(output, []), list((emits or {}).get(output, ())))
+                running.emits[name] = list((emits or {}).get(output, ()))
+                running.routes[name] = (self._readers.get(output, []), running.emits[name])
             running.send = running.host.send = self._sender(running)
 
     # ------------------------------------------------------------------ from outside
@@ -201,6 +222,36 @@ class Scheduler:
         """Say where units run from now on, for the error of a worker that dies in one."""
         for address, running in self._units.items():
             running.position = position_label(f"operator {address}, subtask {subtask}, epoch {epoch}")
+
+    def show_to(self, watcher: Callable[[Output, Message | Closed], None] | None) -> None:
+        """Give all that units send to `watcher` too; None to stop that."""
+        for running in self._units.values():
+            for name, emits in running.emits.items():
+                watching = [] if watcher is None else [_watching(watcher, Output(running.address, name))]
+                running.routes[name] = (running.routes[name][0], [*emits, *watching])
+
+    def measure(self, wanted: bool) -> None:
+        """Measure what inputs do from now on, or no more."""
+        if wanted and not self._measures:
+            for running in self._units.values():
+                for queue in running.queues.values():
+                    queue.work = _Work(dropped=queue.dropped)
+        self._measures = wanted
+
+    def take_measured(self) -> dict[str, dict[str, float]]:
+        """What inputs have done since the last call, by `unit/input`."""
+        measured: dict[str, dict[str, float]] = {}
+        for address, running in self._units.items():
+            for name, queue in running.queues.items():
+                work, queue.work = queue.work, _Work(dropped=queue.dropped)
+                measured[f"{address}/{name}"] = {
+                    "events": work.events,
+                    "queue": work.most,
+                    "dropped": queue.dropped - work.dropped,
+                    "latency": work.seconds / work.looks if work.looks else 0.0,
+                    "oldest": work.oldest,
+                }
+        return measured
 
     def start(self, states: Mapping[str, bytes], memory: Memory) -> None:
         """Bring every unit to where it was."""
@@ -248,7 +299,7 @@ class Scheduler:
                 self._put(queue, _event(queue, message))
 
     def close(self, source: Output | Timer | Logs) -> None:
-        """Nothing will come from this source any more, however many senders it has."""
+        """Close a source for good, however many senders it has."""
         for queue in self._readers.get(source, ()):
             self._shut(queue)
 
@@ -262,6 +313,11 @@ class Scheduler:
         while ready and not self.is_late():
             self._take(ready.popleft())
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a unit has something to handle."""
+        return bool(self._ready or self._waiting)
+
     def is_late(self) -> bool:
         """Whether messages that go round in a loop should wait for the next epoch."""
         return self.until is not None and clock.monotonic() >= self.until
@@ -274,14 +330,14 @@ class Scheduler:
             self.run()
 
     def attend(self) -> bool:
-        """Take what units that live by themselves have sent since, and notice those that have ended.
+        """Take what asynchronous units have sent, and detect those that have ended.
 
         Returns whether that gave other units something to do.
         """
         for running in list(self._units.values()):
             if running.alive and running.host.lives_alone and not running.busy:
                 self._handle(running, [])
-        return bool(self._ready or self._waiting)
+        return self.is_busy
 
     def _take(self, running: _Running) -> None:
         running.queued = False
@@ -295,7 +351,7 @@ class Scheduler:
             (self._waiting if running.last else self._ready).append(running)
 
     def tell(self, kind: str, id: str, units: Iterable[str] | None = None) -> None:  # noqa: A002 - dora's key
-        """Give an event that is no message to units that are alive; they go on, whatever they answer.
+        """Deliver a control event to running units; their return value is ignored.
 
         What a unit sends then reaches the next before that one is told.
         """
@@ -322,14 +378,14 @@ class Scheduler:
                 self.settle()
 
     def close_loops(self) -> None:
-        """Nothing will come from outside any more: units that only wait for each other are told so."""
+        """Close the inputs of units that only wait for each other, when no external input is left."""
         while stuck := self._stuck():
             for queue in [queue for running in stuck for queue in running.data_queues if not queue.ended]:
                 self._shut(queue)
             self.settle()
 
     def close_idle_cycles(self) -> None:
-        """Where units have ended, those that now only wait for each other are told that nothing will come."""
+        """Close the inputs of units that only wait for each other after other units have ended."""
         if len(self.alive) == len(self._units) or self.waiting:
             return
         for running in self._unreachable():
@@ -542,11 +598,15 @@ class Scheduler:
             # One input has all that waits: nobody has to be fair.
             items = turn[0].items
             ready = len(items) - isinstance(items[-1], Closed)
+            if self._measures and ready:
+                _measure(turn[0], min(ready, running.at_once))
             events = [items.popleft() for _ in range(min(ready, running.at_once))]  # type: ignore[misc]
             if not items:
                 turn.clear()
         while turn and len(events) < running.at_once:
             queue = turn.popleft()
+            if self._measures and not isinstance(queue.items[0], Closed):
+                _measure(queue, 1)
             message = queue.items.popleft()
             if queue.items:
                 turn.append(queue)
@@ -658,6 +718,22 @@ class Scheduler:
         return True
 
 
+def _measure(queue: _Queue, count: int) -> None:
+    """Note that the first `count` messages at an input are handled now; the first says how old they are."""
+    work = queue.work
+    work.events += count
+    work.most = max(work.most, len(queue.items))
+    first = queue.items[0]
+    sent = None if isinstance(first, Closed) else first.get("metadata", {}).get("timestamp")
+    if isinstance(sent, dt.datetime):
+        age = max(0.0, clock.time() - sent.timestamp())
+        work.seconds, work.oldest, work.looks = work.seconds + age, max(work.oldest, age), work.looks + 1
+
+
+def _watching(watcher: Callable[[Output, Message | Closed], None], output: Output) -> Emit:
+    return lambda _name, message: watcher(output, message)
+
+
 def _checked(metadata: Mapping[str, Any], stamp: dt.datetime, log: Log) -> dict[str, Any]:
     """What a receiver gets of the metadata that was sent: a time in it counts more than that of sending."""
     checked, sent = check_metadata(metadata, lambda text: log("warning", text))
@@ -665,7 +741,7 @@ def _checked(metadata: Mapping[str, Any], stamp: dt.datetime, log: Log) -> dict[
 
 
 def _message(value: pa.Array, metadata: Mapping[str, Any]) -> Message:
-    """What was sent, for whoever is outside."""
+    """A sent output as a message, with its time and its metadata."""
     rest = {name: item for name, item in metadata.items() if name != "timestamp"}
     return Message(value, to_nanoseconds(metadata["timestamp"]), rest or None)
 

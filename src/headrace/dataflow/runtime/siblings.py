@@ -71,11 +71,11 @@ class Siblings:
 
 
 class _Finder:
-    """The last of Python's finders: what is installed comes first, as with the last directory on a path."""
+    """A finder at the end of Python's list, so that installed packages come first."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Look beside the operator that is at work."""
+        """Find modules in the directory of the running operator."""
         at_work = Siblings._at_work  # noqa: SLF001 - a part of it
         return at_work.find(name) if at_work is not None and path is None else None

@@ -1,0 +1,338 @@
+"""Connection profiles and tables: stored, written as SQL, and their secrets handed to processes.
+
+A secret is in the database and nowhere else: SQL and options refer to it as `{{ NAME }}`, and the process
+that needs it finds it in its environment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headrace.base.errors import UserError, suggest
+from headrace.base.options import Options
+from headrace.base.secrets import SECRET
+from headrace.model.registry import Role, registry
+from headrace.server.database import Row, ServerDatabase
+from headrace.server.errors import RequestError, not_found
+from headrace.server.identifiers import new_id, now_micros
+from headrace.sql.types import column_name
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_WORD = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
+_DEFINED = re.compile(
+    r"\bcreate\s+(?:temporary\s+)?(?:table|view)\s+(?:if\s+not\s+exists\s+)?[\"`]?([a-z_][a-z0-9_]*)",
+    re.IGNORECASE,
+)
+"""A name that the query defines itself hides the connection table of that name."""
+_ROLES: tuple[Role, ...] = ("source", "sink", "lookup")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ARROYO_NAMES = {"authentication": "auth", "schema_registry_enum": "schema_registry"}
+HIDDEN = "***"
+
+
+class Parts(NamedTuple):
+    """Options, with the secret ones apart."""
+
+    config: dict[str, Any]
+    secrets: dict[str, str]
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Options as SQL names them, from nested ones such as `{"type": {"source": {"offset": "latest"}}}`."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        name = _CAMEL.sub("_", key).lower()
+        name = _ARROYO_NAMES.get(name, name)
+        if isinstance(value, Mapping) and name == "type" and len(value) == 1 and not prefix:
+            role = next(iter(value))
+            flat["type"] = role
+            inner = value[role]
+            flat |= flatten(inner, f"{role}.") if isinstance(inner, Mapping) else {}
+        elif isinstance(value, Mapping) and name not in ("client_configs", "headers"):
+            flat |= flatten(value, f"{prefix}{name}.")
+        elif value is not None and value != {}:
+            flat[f"{prefix}{name}"] = value
+    if prefix == "auth." and "auth.username" in flat:
+        flat.setdefault("auth.type", "sasl")
+    return flat
+
+
+def models_of(connector: str) -> dict[Role, type[Options]]:
+    """The options of a connector in each of its roles."""
+    roles = [role for role in _ROLES if connector in registry.names(role)]
+    if not roles:
+        names = sorted({name for role in _ROLES for name in registry.names(role)})
+        hint = suggest(connector, names, listing="the connectors are")
+        raise UserError(f"there is no connector `{connector}`", hint=hint)
+    return {role: registry.options(role, connector) for role in roles}
+
+
+def split_secrets(connector: str, options: Mapping[str, Any]) -> Parts:
+    """Put the options apart that are secret by their declaration; references `{{ NAME }}` are none."""
+    secret = {
+        name
+        for model in models_of(connector).values()
+        for field_name, field in model.model_fields.items()
+        if not field.repr
+        for name in (field_name, field.alias)
+    }
+    parts = Parts({}, {})
+    for name, value in options.items():
+        if name in secret and not (isinstance(value, str) and SECRET.search(value)):
+            parts.secrets[name] = value if isinstance(value, str) else json.dumps(value)
+        else:
+            parts.config[name] = value
+    return parts
+
+
+def check_options(connector: str, options: Mapping[str, Any]) -> None:
+    """Refuse an option that no role of the connector has."""
+    models = models_of(connector).values()
+    properties = {
+        name for model in models for key, field in model.model_fields.items() for name in (key, field.alias)
+    }
+    for name in options:
+        if name not in properties and name != "type":
+            listed = sorted(name for name in properties if name)
+            raise UserError(
+                f"the connector `{connector}` has no option `{name}`",
+                hint=suggest(name, listed, listing="its options are"),
+            )
+
+
+class Connections:
+    """The profiles and tables of the database."""
+
+    def __init__(self, database: ServerDatabase) -> None:
+        self._database = database
+
+    # ------------------------------------------------------------------------------------ profiles
+
+    def profiles(self) -> list[Row]:
+        """Every profile, the newest last; `config` has `***` in the place of secrets."""
+        rows = self._database.all("SELECT * FROM connection_profiles ORDER BY number")
+        return [_shown(row) for row in rows]
+
+    def profile(self, profile_id: str) -> Row:
+        """One profile; raises a RequestError if there is none."""
+        return _shown(self._profile(profile_id))
+
+    def _profile(self, profile_id: str) -> Row:
+        row = self._database.one("SELECT * FROM connection_profiles WHERE id = ?", profile_id)
+        if row is None:
+            raise not_found("connection profile", profile_id)
+        return row
+
+    def plain_options(self, profile_id: str) -> dict[str, Any]:
+        """The options of a profile with its secrets, for a call to its system."""
+        row = self._profile(profile_id)
+        return {**json.loads(row["config"]), **json.loads(row["secrets"])}
+
+    def add_profile(
+        self, name: str, connector: str, config: Mapping[str, Any], description: str | None = None
+    ) -> Row:
+        """Store a profile."""
+        check_name(name, "connection profile")
+        options = flatten(config)
+        check_options(connector, options)
+        parts = split_secrets(connector, options)
+        row = {
+            "id": new_id("cp"),
+            "name": name,
+            "connector": connector,
+            "config": json.dumps(parts.config),
+            "secrets": json.dumps(parts.secrets),
+            "created_at": now_micros(),
+            "description": description,
+        }
+        with self._database.transaction():
+            if self._database.one("SELECT id FROM connection_profiles WHERE name = ?", name):
+                raise RequestError(409, f"there is a connection profile `{name}` already")
+            self._database.insert("connection_profiles", row)
+        return _shown(row)
+
+    def delete_profile(self, profile_id: str) -> None:
+        """Remove a profile that no table uses."""
+        with self._database.transaction():
+            self._profile(profile_id)
+            users = self._database.all("SELECT name FROM connection_tables WHERE profile_id = ?", profile_id)
+            if users:
+                names = ", ".join(f"`{row['name']}`" for row in users)
+                raise RequestError(400, f"the connection tables {names} use this profile; delete them first")
+            self._database.change("DELETE FROM connection_profiles WHERE id = ?", profile_id)
+
+    # -------------------------------------------------------------------------------------- tables
+
+    def tables(self) -> list[Row]:
+        """Every table, the newest first; `config` has `***` in the place of secrets."""
+        rows = self._database.all("SELECT * FROM connection_tables ORDER BY number DESC")
+        return [self._with_profile(row) for row in rows]
+
+    def table(self, table_id: str) -> Row:
+        """One table; raises a RequestError if there is none."""
+        row = self._database.one("SELECT * FROM connection_tables WHERE id = ?", table_id)
+        if row is None:
+            raise not_found("connection table", table_id)
+        return self._with_profile(row)
+
+    def _with_profile(self, row: Row) -> Row:
+        profile = None if row["profile_id"] is None else self.profile(row["profile_id"])
+        return {**_shown(row), "profile": profile}
+
+    def new_table(
+        self,
+        name: str,
+        connector: str,
+        *,
+        profile_id: str | None,
+        config: Mapping[str, Any],
+        schema: Mapping[str, Any] | None,
+        columns: Sequence[str],
+        format_options: Mapping[str, Any],
+    ) -> Row:
+        """A row for a table that is not stored; what can be refused without planning it is refused."""
+        check_name(name, "connection table")
+        if profile_id is not None:
+            profile = self._profile(profile_id)
+            if profile["connector"] != connector:
+                raise UserError(
+                    f"the profile `{profile['name']}` is for `{profile['connector']}`, and this is "
+                    f"a table of `{connector}`"
+                )
+        options = {**format_options, **flatten(config)}
+        check_options(connector, options)
+        declared = options.get("type")
+        roles = list(models_of(connector))
+        if declared is not None and declared not in roles:
+            raise UserError(
+                f"the connector `{connector}` cannot be a {declared}",
+                hint=f"it can be a {' or a '.join(roles)}",
+            )
+        parts = split_secrets(connector, options)
+        return {
+            "id": new_id("ct"),
+            "name": name,
+            "connector": connector,
+            "profile_id": profile_id,
+            "table_type": declared or roles[0],
+            "config": json.dumps(parts.config),
+            "secrets": json.dumps(parts.secrets),
+            "schema": None if schema is None else json.dumps(schema),
+            "columns": json.dumps(list(columns)),
+            "created_at": now_micros(),
+        }
+
+    def add_table(self, row: Row) -> None:
+        """Store a table."""
+        with self._database.transaction():
+            if self._database.one(
+                "SELECT id FROM connection_tables WHERE lower(name) = lower(?)", row["name"]
+            ):
+                raise RequestError(409, f"there is a connection table `{row['name']}` already")
+            self._database.insert("connection_tables", row)
+
+    def delete_table(self, table_id: str, consumers: int) -> None:
+        """Remove a table that no pipeline uses."""
+        with self._database.transaction():
+            row = self.table(table_id)
+            if consumers:
+                raise RequestError(
+                    400, f"{consumers} pipelines use the table `{row['name']}`; delete them first"
+                )
+            self._database.change("DELETE FROM connection_tables WHERE id = ?", table_id)
+
+    # ---------------------------------------------------------------------------------- to programs
+
+    def tables_sql(self, query: str) -> str:
+        """CREATE TABLE for the tables whose names occur in a query."""
+        words = words_of(query) - {name.lower() for name in _DEFINED.findall(query)}
+        rows = self._database.all("SELECT * FROM connection_tables ORDER BY number")
+        return "\n".join(self.table_sql(row) for row in rows if row["name"].lower() in words)
+
+    def table_sql(self, row: Row) -> str:
+        """A table as SQL defines it; secrets are references to the environment."""
+        options = {"connector": row["connector"], **json.loads(row["config"])}
+        if row["profile_id"] is not None:
+            options["connection_profile"] = self._profile(row["profile_id"])["name"]
+        options |= {name: _reference(row["id"], name) for name in json.loads(row["secrets"])}
+        columns = json.loads(row["columns"])
+        lines = ",\n  ".join(columns)
+        body = f" (\n  {lines}\n)" if columns else ""
+        settings = ",\n  ".join(f"{_quoted(name)} = {_literal(value)}" for name, value in options.items())
+        return f"CREATE TABLE {column_name(row['name'])}{body} WITH (\n  {settings}\n);"
+
+    def saved_profiles(self) -> dict[str, dict[str, Any]]:
+        """The profiles as programs know them."""
+        rows = self._database.all("SELECT * FROM connection_profiles")
+        return {
+            row["name"]: {
+                "connector": row["connector"],
+                "options": json.loads(row["config"])
+                | {name: _reference(row["id"], name) for name in json.loads(row["secrets"])},
+            }
+            for row in rows
+        }
+
+    def environ(self) -> dict[str, str]:
+        """The environment variables that hold the secrets of profiles and tables."""
+        rows = [
+            *self._database.all("SELECT id, secrets FROM connection_profiles"),
+            *self._database.all("SELECT id, secrets FROM connection_tables"),
+        ]
+        return environ_of(rows)
+
+
+def words_of(query: str) -> set[str]:
+    """The words of a query, lower-cased."""
+    return {word.lower() for word in _WORD.findall(query)}
+
+
+def environ_of(rows: Sequence[Row]) -> dict[str, str]:
+    """The environment variables that hold the secrets of these rows."""
+    return {
+        _variable(row["id"], name): value
+        for row in rows
+        for name, value in json.loads(row["secrets"]).items()
+    }
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name that SQL cannot write without quotes."""
+    if _NAME.fullmatch(name) is None:
+        raise UserError(
+            f"`{name}` cannot be the name of a {what}",
+            hint="it has letters, digits and underscores, 100 at most, and begins with no digit",
+        )
+
+
+def _shown(row: Row) -> Row:
+    """A row with its options, the secret ones as `***`, and without anything that holds them."""
+    config = json.loads(row["config"]) | dict.fromkeys(json.loads(row["secrets"]), HIDDEN)
+    return {name: value for name, value in row.items() if name != "secrets"} | {"config": config}
+
+
+def _variable(row_id: str, option: str) -> str:
+    return f"HEADRACE_SECRET_{row_id}_{re.sub(r'[^A-Za-z0-9]', '_', option)}"
+
+
+def _reference(row_id: str, option: str) -> str:
+    return f"{{{{ {_variable(row_id, option)} }}}}"
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list):
+        return _quoted(",".join(str(item) for item in value))
+    if isinstance(value, Mapping):
+        return _quoted(",".join(f"{name}={item}" for name, item in value.items()))
+    return _quoted(str(value))

@@ -1,0 +1,1 @@
+"""The endpoints of the REST API, a module per resource."""
