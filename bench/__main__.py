@@ -15,7 +15,12 @@ SPEED = {
     "state": "bench.state_growth",
     "dataflow": "bench.dataflow.__main__",
 }
-OTHERS = {"compare": "bench.compare", "connectors": "bench.connectors.__main__"}
+OTHERS = {
+    "compare": "bench.compare",
+    "connect": "bench.connect",
+    "connectors": "bench.connectors.__main__",
+    "scaling": "bench.scaling",
+}
 """These are run only by their name."""
 
 

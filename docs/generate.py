@@ -6,7 +6,6 @@ python -m docs.generate writes them; with --check it only says which are stale, 
 
 from __future__ import annotations
 
-import enum
 import inspect
 import json
 import re
@@ -17,8 +16,7 @@ from typing import Any
 
 import click
 
-import headrace
-from docs import typed_options
+from docs import api_reference, typed_options
 from headrace.base.durations import format_duration
 from headrace.cli.main import main
 from headrace.cli.operators import ROLES, describe, type_name
@@ -27,17 +25,16 @@ from headrace.connectors.base import Delivery, Promise
 from headrace.dataflow.document.blocks import BLOCKS
 from headrace.dataflow.document.json_schema import json_schema, key_table
 from headrace.formats.options import FileFormatOptions
+from headrace.functions.postgres.catalog import PUBLIC
 from headrace.functions.signatures import FUNCTION_NAMES
-from headrace.jobs.settings import PREFIX, SECTIONS
+from headrace.jobs.prometheus import METRICS
+from headrace.jobs.settings import PREFIX, SECTIONS, flag_of
 from headrace.model.registry import BUILT_IN, Role, registry
-from headrace.sql.bind.planning import WINDOWS, Planner
-from headrace.state.tables import StateTable
+from headrace.sql.bind.planning import JSON_BUILDERS, WINDOWS, Planner
+from tests.dataflow.conformance.cases import find_cases
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `python -m docs.generate`; edit the code it is drawn from. -->"
-INTERNAL = {
-    f"{table}.{name}" for table in ("GlobalTable", "KeyedTable", "TimeTable") for name in ("changes", "files")
-}
 FLAGS = {flag for parameter in run.params for flag in parameter.opts}
 
 
@@ -50,7 +47,8 @@ key and `idle_micros` of a table become `schema`, `primary_key` and `idle_timeou
 DELIVERY = """\
 State is exactly once for every source and sink: a checkpoint holds the state tables together with the source
 offsets. This page lists how often a record of a source counts, how often a row of a sink becomes visible, and
-why. [Guarantees](../concepts/guarantees.md) explains the assumptions."""
+why. [Guarantees](../concepts/guarantees.md) explains the assumptions, and says
+[which test shows it](../concepts/guarantees.md#which-test-shows-it)."""
 TOGETHER = """\
 `1`: exactly once: each record counts once and its results are visible once. `≥1`: at least once: after a
 crash, some results are visible again. `≤1`: at most once: records may be lost, because the source does not
@@ -64,36 +62,45 @@ are quoted from DataFusion; its [documentation](https://datafusion.apache.org/us
 the details. Headrace adds the functions of the first two tables. Names are not case-sensitive.
 [User-defined functions](user-functions.md) are written in Python, Rust or C."""
 NOTES = """\
-`now()`, `random()`, `uuid()` and similar functions are computed again when an epoch is retried: results may
+`random()`, `uuid()` and similar functions are computed again when an epoch is retried: results may
 differ from those of the failed attempt, which were never visible.
 
-`now()`, `current_date` and the like are evaluated when a row arrives. `WHERE ts > now() - INTERVAL '1 hour'`
-drops rows that arrive too late; a row that has passed does not leave as time passes. Over an
-[updating](updating.md) input or result they are rejected, and so are `random()` and `uuid()`: when a row is
-taken back they would give another value than when it came."""
+`now()`, `current_timestamp`, `current_date`, `current_time` and `proctime()` are the time of the epoch: the
+same for all its rows and subtasks. In SELECT a row has the time of the epoch in which it came; over an
+[updating](updating.md) input or result they are rejected there, and so are `random()` and `uuid()`: when a
+row is taken back they would give another value than when it came. In WHERE and HAVING the clock
+[moves](updating.md#filters-by-the-clock): rows enter and leave as time passes."""
+DORA = """\
+A test runs each case: its dataflow is in the folder that the link leads to, and what its units print is in
+`expected.json` there. The same files can be run in dora itself (`python -m tests.dataflow.run_in_dora`),
+which is how it is known what dora does.
+[From dora](../how-to/from-dora.md) is the guide for its users."""
 SETTINGS = """\
 A flag overrides the environment, the environment overrides `headrace.toml`, and the file overrides the
 default. [Configure a run](../how-to/configure.md) shows each way. In Python they are parameters of
 `Pipeline.run` and `Pipeline.start`, or of the `hr.RunOptions` that these take."""
+MEASURED = """\
+What `/metrics` answers in Prometheus' text format, with `headrace run --metrics-port PORT` and from
+`headrace serve` for all pipelines that run. The server also has `headrace_job_state`,
+`headrace_job_starts_total` and `headrace_job_failures_in_a_row` of every job. Every metric also has the label
+`pipeline`; pipelines of a server with the same name have their id behind it. `operator` and `source` are ids
+of the plan, as `headrace explain` shows them; a `subtask` in the task of a source is a share of its splits.
+Counters begin at 0 with each run. What is not known is left out: a lag that the source cannot tell, a
+watermark before the first row and after the last, Spark's figures over Spark Connect, memory without `/proc`.
+[Monitor a pipeline](../how-to/monitor.md) shows how to use them."""
 CLI = """\
 Rows go to standard output, everything else to standard error. Exit codes: 0 success, 1 failure while
 running, 2 an error in the program or in a setting, 130 ended by Ctrl-C before or
 after the run or by a second one, 143 likewise by SIGTERM. [Errors](errors.md) lists the error codes."""
-API = """\
-Import every name on this page from `headrace`. The test kit is in `headrace.testing.in_process`; see
-[Testing](../tutorials/testing.md)."""
-GROUPS = (
-    "Pipelines",
-    "Expressions",
-    "Functions for SQL",
-    "Operators and sources",
-    "State",
-    "Event time",
-    "Connectors",
-    "Other",
-    "Errors",
-)
 SHOWN_ROLES: tuple[Role, ...] = (*ROLES, "lookup")
+
+
+def _postgres() -> dict[str, tuple[str, str]]:
+    others = {name.replace("json_", "jsonb_") for name in POSTGRES_OTHER_NAMES} | {"to_jsonb"}
+    covered = set(POSTGRES) | others | {"log", "log10", "sqrt", "octet_length"}
+    if missing := covered ^ (PUBLIC | JSON_BUILDERS):
+        raise SystemExit(f"docs/generate.py says nothing, or too much, about {', '.join(sorted(missing))}")
+    return POSTGRES
 
 
 def operators_page() -> str:
@@ -196,7 +203,7 @@ def settings_page() -> str:
         for name, field in model.model_fields.items():
             value = field.get_default(call_default_factory=True)
             shown = format_duration(value) if hasattr(value, "total_seconds") else value
-            flag = f"--{section}-dir" if name == "dir" else f"--{name.replace('_', '-')}"
+            flag = flag_of(section, name)
             flag = f"`{flag}`" if flag in FLAGS else ""
             variable = f"`{PREFIX}{section.upper()}__{name.upper()}`"
             rows.append(
@@ -211,6 +218,17 @@ def settings_page() -> str:
             )
         lines += _table(("key", "type", "default", "flag", "variable", "meaning"), rows)
     return "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """Every metric of Prometheus."""
+    rows = [
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.meaning)
+        for metric in METRICS
+    ]
+    return "\n".join(
+        ["# Metrics", "", NOTE, "", MEASURED, "", *_table(("metric", "kind", "labels", "meaning"), rows), ""]
+    )
 
 
 def cli_page() -> str:
@@ -236,155 +254,13 @@ def _commands(
             yield from _commands(child, (*path, name))
 
 
-def api_page() -> str:
-    """Every public name with its signature and what it is for."""
-    lines = [
-        "# Python API",
-        "",
-        NOTE,
-        "",
-        API,
-    ]
-    groups: dict[str, list[str]] = {}
-    for name in headrace.__all__:
-        if name != "__version__":
-            groups.setdefault(_group(getattr(headrace, name)), []).append(name)
-    for group in GROUPS:
-        lines += ["", f"## {group}"]
-        for name in sorted(groups.get(group, ())):
-            lines += _entry(name, getattr(headrace, name))
-    return "\n".join(lines) + "\n"
-
-
-def _group(value: Any) -> str:
-    if value is headrace.END_OF_TIME or value is headrace.IDLE:
-        return "Event time"
-    if inspect.ismodule(value):
-        return "Pipelines"
-    if value is headrace.fn:
-        return "Expressions"
-    module = str(getattr(value, "__module__", ""))
-    for prefix, group in (
-        ("headrace.base.errors", "Errors"),
-        ("headrace.connectors", "Connectors"),
-        ("headrace.state", "State"),
-        ("headrace.api.expressions", "Expressions"),
-        ("headrace.api", "Pipelines"),
-        ("headrace.functions.user", "Functions for SQL"),
-        ("headrace.jobs", "Pipelines"),
-        ("headrace.model.operator", "Operators and sources"),
-        ("headrace.base.watermarks", "Event time"),
-    ):
-        if module.startswith(prefix):
-            return group
-    return "Other"
-
-
-def _entry(name: str, value: Any) -> list[str]:
-    if inspect.ismodule(value):
-        about = _first_line(value)
-        return ["", f"### {name}", "", f"{about} Its functions: {_functions_of(value)}."]
-    if value is headrace.fn:
-        return ["", f"### {name}", "", _first_line(type(value))]
-    if value is headrace.Offset:
-        return ["", f"### {name}", "", "The position of a source: lane → position, as JSON."]
-    if not inspect.isclass(value) and not inspect.isfunction(value):
-        about = (
-            f"A `{type(value).__name__}`: {value}."
-            if type(value).__module__.startswith("headrace")
-            else "A type."
-        )
-        if name == "Duration":
-            about = "The type of an option that takes `10s`, `1h 30m`, a number of seconds or a timedelta."
-        elif name == "registry":
-            about = "The `Registry` of this process."
-        return ["", f"### {name}", "", about]
-    lines = ["", f"### {name}", ""]
-    if inspect.isfunction(value) or _is_made_by_users(value):
-        lines += ["```text", f"{name}{_signature(value)}", "```", ""]
-    lines.append(_first_line(value))
-    if _group(value) == "Connectors":
-        return [*lines, "Its options are in [Operators and connectors](operators-and-connectors.md)."]
-    if inspect.isclass(value) and not issubclass(value, Exception):
-        members = list(_methods(value))
-        if members:
-            lines += ["", *members]
-    return lines
-
-
-def _functions_of(module: Any) -> str:
-    own = [
-        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
-    ]
-    return ", ".join(f"`{name}`" for name in sorted(own))
-
-
-def _is_made_by_users(value: type) -> bool:
-    is_protocol = getattr(value, "_is_protocol", False)
-    given = (
-        Exception
-        | enum.Enum
-        | headrace.Stream
-        | headrace.GroupedStream
-        | headrace.Column
-        | headrace.PipelineRun
-        | headrace.RunStatus
-        | headrace.ConfiguredSource
-        | headrace.ConfiguredSink
-        | StateTable
-    )
-    return not (issubclass(value, given) or is_protocol)
-
-
-def _methods(value: type) -> Iterator[str]:
-    for name, member in vars(value).items():
-        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-        hidden = name.startswith("_") or f"{value.__name__}.{name}" in INTERNAL
-        if hidden or not inspect.isfunction(function) or not inspect.getdoc(function):
-            continue
-        call = f"`{name}`" if isinstance(member, property) else f"`{name}{_signature(function, own=True)}`"
-        yield f"- {call}: {_first_line(function)}"
-
-
-class _Plain:
-    """An annotation that prints without quotes."""
-
-    def __init__(self, annotation: Any) -> None:
-        text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-        for module in ("headrace.", "pyarrow.lib.", "typing.", "collections.abc.", "threading."):
-            text = text.replace(module, "")
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def _signature(value: Callable[..., Any], *, own: bool = False) -> str:
-    signature = inspect.signature(value)
-    parameters = [
-        parameter.replace(annotation=_Plain(parameter.annotation))
-        if parameter.annotation is not parameter.empty
-        else parameter
-        for parameter in signature.parameters.values()
-    ]
-    if own and parameters and parameters[0].name in {"self", "cls"}:
-        parameters = parameters[1:]
-    result = signature.return_annotation
-    if result is signature.empty or inspect.isclass(value):
-        shown = signature.replace(parameters=parameters, return_annotation=signature.empty)
-    else:
-        shown = signature.replace(parameters=parameters, return_annotation=_Plain(result))
-    text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", str(shown))
-    return text.replace("<factory>", "…").replace("datetime.timedelta(0)", "timedelta(0)")
-
-
-def _first_line(value: Any) -> str:
-    return (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
-
-
 STREAMING = {
     "tumble": ("tumble(width)", "in GROUP BY: tumbling [windows](windows.md) of `width`"),
     "hop": ("hop(slide, width)", "in GROUP BY: hopping windows of `width` that start every `slide`"),
+    "cumulate": (
+        "cumulate(step, size)",
+        "in GROUP BY: windows that begin every `size`, of which one ends after each `step`",
+    ),
     "session": ("session(gap)", "in GROUP BY: session windows, closed after `gap` without rows"),
     "row_time": ("row_time()", "the event time of the row, TIMESTAMP"),
 }
@@ -414,6 +290,82 @@ OWN = {
         "a stable hash of up to 32 values, as 32 hexadecimal digits; NULL counts as a value",
     ),
 }
+POSTGRES = {
+    "age": (
+        "age(end, start)",
+        "the time between two instants in years, months and days; `age(ts)`: until today",
+    ),
+    "array_lower": ("array_lower(list, 1)", "1, or NULL if the list is empty"),
+    "array_upper": ("array_upper(list, 1)", "the number of elements, or NULL if there are none"),
+    "format": (
+        "format(pattern, value, …)",
+        "`%s` a value, `%I` a quoted name, `%L` a quoted literal, `%2$s` the second",
+    ),
+    "isfinite": ("isfinite(time)", "true"),
+    "json_build_array": (
+        "json_build_array(value, …)",
+        "also `jsonb_build_array`: an array of values of any type",
+    ),
+    "json_build_object": ("json_build_object(key, value, …)", "also `jsonb_build_object`: an object"),
+    "json_extract_path": (
+        "json_extract_path(json, step, …)",
+        "also `jsonb_…`, `json #> '{a,0}'`: an element",
+    ),
+    "json_extract_path_text": (
+        "json_extract_path_text(json, step, …)",
+        "also `jsonb_…`, `json #>> '{a,0}'`: an element as a text",
+    ),
+    "json_object": ("json_object(keys[, values])", "also `jsonb_object`: an object of texts"),
+    "json_strip_nulls": ("json_strip_nulls(json)", "also `jsonb_strip_nulls`: without fields that are null"),
+    "json_typeof": (
+        "json_typeof(json)",
+        "also `jsonb_typeof`: object, array, string, number, boolean or null",
+    ),
+    "jsonb_insert": ("jsonb_insert(json, path, new[, after])", "with a new element"),
+    "jsonb_pretty": ("jsonb_pretty(json)", "with line breaks"),
+    "jsonb_set": ("jsonb_set(json, path, new[, create])", "with another element"),
+    "justify_days": ("justify_days(interval)", "30 days as a month"),
+    "justify_hours": ("justify_hours(interval)", "24 hours as a day"),
+    "justify_interval": ("justify_interval(interval)", "both, with one sign"),
+    "length": ("length(bytes)", "the number of bytes; also `octet_length`"),
+    "ln": (
+        "ln(x)",
+        "the natural logarithm; zero and negative numbers end the run, as with `log`, `log10` and `sqrt`",
+    ),
+    "make_interval": (
+        "make_interval(years, months, weeks, days, hours, mins, secs)",
+        "also by name: `hours => 3`",
+    ),
+    "make_timestamp": ("make_timestamp(year, month, day, hour, minute, second)", "an instant"),
+    "make_timestamptz": ("make_timestamptz(year, …, second[, zone])", "an instant of a local time"),
+    "pg_typeof": ("pg_typeof(value)", "the name of its type, as PostgreSQL calls it"),
+    "quote_ident": ("quote_ident(text)", "in double quotes if needed"),
+    "quote_literal": ("quote_literal(text)", "in single quotes"),
+    "quote_nullable": ("quote_nullable(text)", "in single quotes, or the text NULL"),
+    "regexp_extract": ("regexp_extract(text, pattern[, group])", "a match, or a group of it (Flink's)"),
+    "regexp_replace": (
+        "regexp_replace(text, pattern, new, start[, n[, flags]])",
+        "replace the n-th match from a character on; 0: all",
+    ),
+    "regexp_split_to_array": (
+        "regexp_split_to_array(text, pattern[, flags])",
+        "what stands between the matches",
+    ),
+    "regexp_substr": ("regexp_substr(text, pattern[, start[, n[, flags[, group]]]])", "the n-th match"),
+    "row_to_json": ("row_to_json(row)", "a STRUCT, or a whole row of a table, as a JSON object"),
+    "timezone": ("timezone(zone, ts)", "`ts AT TIME ZONE zone`"),
+    "to_json": ("to_json(value)", "also `to_jsonb`: a value of any type as JSON"),
+    "trim_array": ("trim_array(list, n)", "without the last n elements"),
+    "width_bucket": (
+        "width_bucket(x, low, high, count)",
+        "the number of a bucket; also `width_bucket(x, thresholds)`",
+    ),
+}
+"""PostgreSQL's functions that Headrace adds to DataFusion's, or computes itself."""
+POSTGRES_OTHER_NAMES = {
+    *("json_build_array", "json_build_object", "json_extract_path", "json_extract_path_text", "json_object"),
+    *("json_strip_nulls", "json_typeof"),
+}
 CORRECTED = {
     "bool_or": ("bool_or(expression)", "Returns true if any non-null input value is true, otherwise false"),
     "covar_pop": (
@@ -436,7 +388,17 @@ def functions_page() -> str:
         lines += ["", f"## {title}", "", *_table(("call", "meaning"), rows)]
     lines += [
         "",
-        "A step is a key (TEXT) or an index from 0 (BIGINT), up to five of them. A missing element is NULL.",
+        "A step is a key (TEXT) or an index (BIGINT) from 0, or from the end if it is negative; up to five",
+        "of them. A missing element is NULL.",
+        "",
+        "## Of PostgreSQL",
+        "",
+        *_table(("call", "meaning"), [(f"`{call}`", meaning) for call, meaning in _postgres().values()]),
+        "",
+        "Operators: `@>`, `<@` and `&&` of lists; `@>`, `<@`, `?`, `?|`, `?&`, `#>`, `#>>`, `#-`, `||` and",
+        "`-` of JSON, the last two if the left side is written as JSON, such as `value::jsonb`;",
+        "`x = ANY(list)`, `x > ALL(list)`, `text LIKE ANY (ARRAY[…])`, `text ^@ prefix`,",
+        "`ts AT TIME ZONE zone` and `(start, end) OVERLAPS (start, end)`.",
     ]
     columns = "routine_name, function_type, syntax_example, description"
     found = planner.ctx.sql(f"SELECT DISTINCT {columns} FROM information_schema.routines").to_pylist()  # noqa: S608
@@ -508,14 +470,57 @@ def dataflow_schema() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+def dora_page() -> str:
+    """Every rule of dora's contract that a test runs, with what dora does where it is something else."""
+    cases = find_cases()
+    links = {
+        case.name: f"[{case.name}](../../tests/dataflow/conformance/{case.name}/dataflow.yml)"
+        for case in cases
+    }
+    other = [case for case in cases if not case.same_in_dora]
+    rows = [
+        f"| {_cell(case.shows)} | {_cell(case.dora.partition(': ')[2])} | {links[case.name]} |"
+        for case in other
+    ]
+    same = [f"| {_cell(case.shows)} | {links[case.name]} |" for case in cases if case.same_in_dora]
+    return "\n".join(
+        [
+            "# dora's contract, case by case",
+            "",
+            NOTE,
+            "",
+            DORA,
+            "",
+            "## What is not the same",
+            "",
+            "| here | in dora 1.1.0 | case |",
+            "| --- | --- | --- |",
+            *rows,
+            "",
+            "## What is the same",
+            "",
+            "| the rule | case |",
+            "| --- | --- |",
+            *same,
+            "",
+        ]
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "operators-and-connectors.md": operators_page,
     "delivery.md": delivery_page,
     "settings.md": settings_page,
+    "metrics.md": metrics_page,
     "cli.md": cli_page,
-    "api.md": api_page,
+    "api.md": lambda: api_reference.api_page(NOTE),
     "sql/functions.md": functions_page,
     "dataflow-yaml.md": dataflow_page,
+    "dora.md": dora_page,
     "../schema/dataflow.schema.json": dataflow_schema,
 }
 

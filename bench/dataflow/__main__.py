@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.dataflow.page import PAGE, table, write_page
-from bench.dataflow.runs import ENGINES, LOADS, Run, RunFailedError, run
+from bench.dataflow.runs import ENGINES, EPOCHS, LOADS, RESIDENT, Run, RunFailedError, run
 from bench.peers.__main__ import BUILD
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -35,7 +35,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0)
     arguments = parser.parse_args()
     engines = [
-        engine for engine in arguments.engine or ENGINES if arguments.dora is not None or engine == "headrace"
+        engine
+        for engine in arguments.engine or ENGINES
+        if arguments.dora is not None or engine in {RESIDENT, EPOCHS}
     ]
     loads = [load for load in LOADS if arguments.load is None or load.name in arguments.load]
     busy = os.getloadavg()[0]

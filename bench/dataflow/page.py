@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.dataflow.runs import ENGINES, LOADS, Run
+from bench.dataflow.runs import ENGINES, EPOCHS, LOADS, RESIDENT, Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "dataflow-speed.md"
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "dataflow-speed.md"
 def table(runs: Sequence[Run]) -> str:
     """A row for each load and engine that was run: medians, with the range of the runs."""
     lines = [
-        "| messages | engine | per second | lost | reordered | send to receive p50 / p95 | tick to receive |",
+        "| messages | engine | per second | lost | late | send to receive p50/p95/p99 | tick to receive |",
         "|---|---|---|---|---|---|---|",
     ]
     for load in LOADS:
@@ -33,8 +33,8 @@ def _cells(runs: Sequence[Run]) -> str:
             _spread(runs, lambda run: run.rate, "{:,.0f}"),
             _spread(runs, lambda run: 100 * run.lost, "{:.1f}") + " %",
             f"{statistics.median(run.late for run in runs):,.0f}",
-            _pair(runs, lambda run: run.from_send),
-            _pair(runs, lambda run: run.from_tick),
+            _times(runs, lambda run: run.from_send),
+            _times(runs, lambda run: run.from_tick),
         )
     )
 
@@ -48,8 +48,8 @@ def _spread(runs: Sequence[Run], value: Callable[[Run], float], form: str) -> st
     return middle if least == greatest else f"{middle} ({least} – {greatest})"
 
 
-def _pair(runs: Sequence[Run], value: Callable[[Run], tuple[float | None, float | None]]) -> str:
-    columns = ([number for run in runs if (number := value(run)[at]) is not None] for at in (0, 1))
+def _times(runs: Sequence[Run], value: Callable[[Run], tuple[float | None, ...]]) -> str:
+    columns = ([number for run in runs if (number := value(run)[at]) is not None] for at in range(3))
     return " / ".join(_milliseconds(statistics.median(column)) if column else "–" for column in columns)
 
 
@@ -67,8 +67,10 @@ def _ratios(runs: Sequence[Run]) -> str:
             )
             for engine in ENGINES
         }
-        own, *peers = rates.items()
-        compared = " and ".join(f"{own[1] / rate:.2g} times that of {engine}" for engine, rate in peers)
+        peers = [(engine, rate) for engine, rate in rates.items() if engine not in {RESIDENT, EPOCHS}]
+        compared = " and ".join(
+            f"{rates[RESIDENT] / rate:.2g} times that of {engine}" for engine, rate in peers
+        )
         lines.append(f"*{load.name}*: the median rate of Headrace is {compared}.")
     return "\n".join(lines)
 
@@ -79,8 +81,9 @@ def write_page(runs: Sequence[Run], *, seconds: float, repeat: int, cores: int, 
         f"""# Benchmarks of dataflows
 
 Messages through a chain of two Python operators: on each timer tick the first sends a burst of Arrow arrays,
-the second counts them and checks their order. The same operator files run in Headrace, on local Spark,
-and in dora 1.1.0, with `queue_policy: backpressure` and with its default policy. Measured by
+the second counts them and checks their order. The same operator files run in Headrace, on local Spark, by
+itself ([resident](dataflows.md#resident-execution)) and with `--execution epochs`, and in dora 1.1.0, with
+`queue_policy: backpressure` and with its default policy. Measured by
 `python -m bench dataflow`: {repeat} runs of each, {seconds:g} seconds each, alternating between engines;
 medians, with the range in brackets.
 
@@ -88,11 +91,12 @@ medians, with the range in brackets.
 
 {_ratios(runs)}
 
-The rate is measured in the second operator, from the first message to the last. *Send to receive* is the
-time from `send_output` to `on_event`. *Tick to receive* starts at the time of the tick: it includes the wait
-for the tick's epoch, as for any external input. Ticks before the arrival of the first message are excluded,
-because they waited for the startup. At maximum rate, both are mostly time in queues. Small arrays are created
-in advance, large ones for each message.
+The rate is measured in the second operator, from the first message to the last. *Late* messages came behind
+one that was sent after them. *Send to receive* is the time from `send_output` to `on_event`. *Tick to
+receive* starts at the time of the tick: with epochs it includes the wait for its epoch, as for any external
+input. Ticks before the arrival of the first message are excluded, because they waited for the startup. At
+maximum rate, both are mostly time in queues. Small arrays are created in advance, large ones for each
+message.
 
 {datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {cores} cores, load average {load:.1f}.
 """,

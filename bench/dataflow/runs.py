@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OPERATORS = Path(__file__).parent / "operators"
-ENGINES = ("headrace", "dora", "dora (default policy)")
+RESIDENT, EPOCHS = "headrace", "headrace (epochs)"
+"""Headrace as it runs a dataflow by itself on one machine, and with `--execution epochs`."""
+ENGINES = (RESIDENT, EPOCHS, "dora", "dora (default policy)")
 """dora is asked not to drop, by `queue_policy: backpressure`; its default policy is measured besides."""
 
 _DATAFLOW = """\
@@ -67,9 +69,9 @@ class Run:
     got: int
     late: int
     seconds: float
-    from_send: tuple[float, float]
-    """Milliseconds from send_output to on_event, the median and the 95th percentile."""
-    from_tick: tuple[float | None, float | None]
+    from_send: tuple[float, ...]
+    """Milliseconds from send_output to on_event: the median, the 95th and the 99th percentile."""
+    from_tick: tuple[float | None, ...]
     """Milliseconds from the tick that a message was sent at to on_event; of ticks after the first message."""
 
     @property
@@ -124,8 +126,9 @@ def _read(text: str) -> dict[str, object]:
 def _execute(engine: str, directory: Path, dora: Path | None, *, limit: float) -> str:
     """The output of the engine; its children are ended afterwards."""
     env = dict(os.environ)
-    if engine == "headrace":
+    if engine in {RESIDENT, EPOCHS}:
         command = [str(Path(sys.executable).parent / "headrace"), "run", "dataflow.yml"]
+        command += ["--execution", "resident" if engine == RESIDENT else "epochs"]
     else:
         assert dora is not None
         env["PATH"] = f"{dora / 'bin'}{os.pathsep}{env['PATH']}"

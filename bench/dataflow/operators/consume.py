@@ -71,8 +71,8 @@ class Operator:
             "got": self.got,
             "late": self.late,
             "seconds": self.last - self.first,
-            "from_send": [quantile(self.from_send, 0.5), quantile(self.from_send, 0.95)],
-            "from_tick": [quantile(self.from_tick, 0.5), quantile(self.from_tick, 0.95)],
+            "from_send": [quantile(self.from_send, share) for share in (0.5, 0.95, 0.99)],
+            "from_tick": [quantile(self.from_tick, share) for share in (0.5, 0.95, 0.99)],
         }
         print(json.dumps(line), flush=True)
         self.got = 0
