@@ -1,6 +1,6 @@
 # The one door for commands. Plain `make` prints this help; each target's `##` text is its line.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check format lock audit simulate soak bench bench-peers clean
+.PHONY: help setup demo console check-console test test-fast test-versions check format lock audit simulate soak bench bench-peers clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 UV := $(BIN)/uv
 DEMO ?= examples/demo.sql
 ARGS ?=
+SPARK ?=
 SEEDS ?= 1000
 
 help: ## Print this help
@@ -40,20 +41,79 @@ $(STAMP): requirements.lock pyproject.toml | $(UV)
 demo: $(STAMP) ## Run a real pipeline on local Spark and watch it
 	@$(BIN)/headrace run $(DEMO) --epoch-rows 500 $(ARGS)
 
+# The console is built with Node, from the lock file. Without it the console is neither checked nor tested: a pipeline
+# needs none.
+NODE := Node 20.19 or newer with npm
+NPM := $(shell node -e 'const [a, b] = process.versions.node.split("."); process.exit(+(a < 20 || (a == 20 && b < 19)))' \
+  2>/dev/null && command -v npm 2>/dev/null)
+CONSOLE := src/headrace/server/console/index.html
+CONSOLE_PACKAGES := console/node_modules/.installed
+CONSOLE_SOURCES := $(shell find console/src console/public -type f) $(addprefix console/,index.html vite.config.ts tsconfig.json)
+CONSOLE_TESTS := $(shell find console/tests console/browser -type f) console/eslint.config.js
+CONSOLE_CHECKED := build/console.checked
+
+$(CONSOLE_PACKAGES): console/package.json console/package-lock.json console/.npmrc
+	@if [ -z "$(NPM)" ]; then echo "the console is built with $(NODE), which is not installed" >&2; exit 1; fi
+	@echo "installing the packages of console/package-lock.json …"
+	@cd console && npm ci --silent
+	@touch $@
+
+$(CONSOLE): $(CONSOLE_PACKAGES) $(CONSOLE_SOURCES)
+	@cd console && npm run --silent build -- --logLevel warn
+	@touch $@
+
+console: $(CONSOLE) ## Build the console of `headrace serve` (needs Node); wheels contain it
+
+$(CONSOLE_CHECKED): $(CONSOLE_PACKAGES) $(CONSOLE_SOURCES) $(CONSOLE_TESTS)
+	@cd console && npm run --silent check && npm run --silent test
+	@mkdir -p $(@D) && touch $@
+
+check-console: $(if $(NPM),$(CONSOLE_CHECKED)) ## Lint, types and unit tests of the console
+	$(if $(NPM),,@echo "the console is not checked: there is no $(NODE)")
+
 # Tests that start Spark or another server wait much: three files at a time, Spark's between those of servers, the
 # longest first. They live shortly: Java should start quickly rather than compile well.
 WAITING := tests/recovery tests/spark/test_connectors_on_spark.py tests/servers/test_kafka_sink.py \
   tests/spark/test_sql_on_spark.py tests/servers/test_kafka_source.py tests/spark/test_cli_on_spark.py \
   tests/servers/test_kills_brokers.py tests/servers/test_kafka_contract.py tests/spark tests/servers
+VERSIONED := tests/recovery tests/spark/test_standalone.py tests/spark
 test test-fast: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
-test: $(STAMP) ## Run every test (ARGS="-k name" to choose)
+# `make test SPARK=4.0`: the tests marked `versions`, with another Spark, in an environment of its own. Before 4.2
+# PySpark leaves the closing of a socket to Python's garbage collector, which warns; 3.5 imports distutils.
+SPARK_VERSIONS := $(sort $(patsubst tests/spark/versions/%.txt,%,$(wildcard tests/spark/versions/*.txt)))
+OTHER := build/spark-$(SPARK)
+PATIENT := -W 'ignore:unclosed <socket:ResourceWarning' -W 'ignore:The distutils package:DeprecationWarning'
+
+build/spark-%/.installed: tests/spark/versions/%.txt requirements.lock pyproject.toml | $(STAMP)
+	@echo "installing the packages of requirements.lock with pyspark $* into $(@D) …"
+	@$(UV) venv --quiet --clear --python $(or $(PYTHON),$(BIN)/python) $(@D)
+	@awk '/^[^ ]/ {left_out = /^(pyspark|py4j)==/} !left_out' requirements.lock > $(@D)/packages.txt
+	@$(UV) pip install --quiet --python $(@D)/bin/python --require-hashes -r $(@D)/packages.txt -r $<
+	@$(UV) pip install --quiet --python $(@D)/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+ifneq ($(strip $(SPARK)),)
+ifeq ($(filter $(SPARK),$(SPARK_VERSIONS)),)
+$(error SPARK=$(SPARK) is not one of $(SPARK_VERSIONS))
+endif
+test: $(OTHER)/.installed
+	@$(OTHER)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PATIENT) -m versions \
+	  $(or $(ARGS),$(VERSIONED))
+else
+test: $(STAMP) $(if $(NPM),$(CONSOLE)) ## Run every test (ARGS="-k name" to choose, SPARK=4.0 for those of another Spark)
+	$(if $(NPM),,@echo "the console is not tested: there is no $(NODE)")
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest --numprocesses 2 --ignore=tests/recovery --ignore=tests/servers --ignore=tests/spark
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(WAITING)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+endif
+
+test-versions: ## Run the tests marked `versions` with the oldest Spark and with 4.0, each in an environment of its own
+	@$(MAKE) --no-print-directory test SPARK=3.5
+	@$(MAKE) --no-print-directory test SPARK=4.0
 
 test-fast: $(STAMP) ## Run the tests that do not start Spark
 	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark" $(ARGS)
@@ -61,7 +121,7 @@ test-fast: $(STAMP) ## Run the tests that do not start Spark
 simulate: $(STAMP) ## Run the engine in simulations with faults (SEEDS=1000; ARGS="--seed 7" replays one)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-check: $(STAMP) ## Lint, formatting and types
+check: $(STAMP) check-console ## Lint, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -74,6 +134,10 @@ lock: | $(UV) ## Resolve pyproject.toml anew into requirements.lock (ARGS="--upg
 	@$(UV) pip compile pyproject.toml --python $(BIN)/python --quiet --universal --generate-hashes \
 	  --all-extras --group dev --no-emit-index-url --no-header --no-annotate \
 	  --output-file requirements.lock $(ARGS)
+	@for version in $(SPARK_VERSIONS); do \
+	  echo "pyspark==$$version.*" | $(UV) pip compile - --python $(BIN)/python --quiet --universal --generate-hashes \
+	    --no-emit-index-url --no-header --no-annotate --output-file tests/spark/versions/$$version.txt $(ARGS); \
+	done
 	@$(MAKE) --no-print-directory setup
 	@$(BIN)/python -m audit sbom
 
@@ -90,5 +154,5 @@ bench-peers: $(STAMP) ## Install PyFlink, Bytewax, Pathway and dora for the benc
 	@$(BIN)/python -m bench.peers install
 
 clean: ## Remove the environment, caches and build results
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) build dist console/node_modules src/headrace/server/console .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -19,11 +19,12 @@ def run_with_steps(
     epoch_rows: int,
     master: str | None = None,
     spark_conf: Mapping[str, str] | None = None,
+    epoch_target: str | None = None,
 ) -> hr.RunResult:
     """Run a pipeline as `pipeline.run` does; `on_step(name, epoch)` is called at each step of an epoch."""
     settings = load_settings(
         flags={
-            "run": {"parallelism": parallelism, "epoch_rows": epoch_rows},
+            "run": {"parallelism": parallelism, "epoch_rows": epoch_rows, "epoch_target": epoch_target},
             "state": {"dir": str(state_dir)},
             "spark": {"master": master, "conf": spark_conf},
         }

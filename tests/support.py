@@ -185,9 +185,9 @@ class SinkDriver:
                 data.setdefault(table, {})[subtask] = staged
         return data
 
-    def commit(self, epoch: int, data: CommitData) -> None:
+    def commit(self, epoch: int, data: CommitData, *, share: int = 0, shares: int = 1) -> None:
         sink = self.make()
-        ctx = self._context(EpochTables(sink, self.saved), epoch, 0, 1)
+        ctx = self._context(EpochTables(sink, self.saved), epoch, share, shares)
         ctx.claim = self.claim
         sink.handle_commit(epoch, data, ctx)
 

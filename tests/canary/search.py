@@ -102,6 +102,8 @@ def run_watched(
         "XDG_CACHE_HOME": str(places["cache"]),
         "TMPDIR": str(places["tmp"]),
         "HOME": str(places["home"]),
+        # As Java does anyway: named, it keeps an archive of classes from being made in each of these places.
+        "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Xshare:auto".strip(),
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     output = folder / "output.txt"
@@ -115,16 +117,22 @@ def run_watched(
         )
     watched = Watched(0, "")
     done = False
-    while process.poll() is None:
-        for pid in set(_children(process.pid)):
-            watched.arguments[pid] = _read(f"/proc/{pid}/cmdline") or watched.arguments.get(pid, b"")
-            watched.environments[pid] = _read(f"/proc/{pid}/environ") or watched.environments.get(pid, b"")
-        with contextlib.suppress(OSError):  # files come and go
-            for place in places.values():
-                found = files_with_canary(place)
-                watched.open_files |= {file for file in found if is_open_to_others(file, below=place)}
-        done = done or meanwhile(watched.arguments)
-        threading.Event().wait(0.1)
+    try:
+        while process.poll() is None:
+            for pid in set(_children(process.pid)):
+                watched.arguments[pid] = _read(f"/proc/{pid}/cmdline") or watched.arguments.get(pid, b"")
+                watched.environments[pid] = _read(f"/proc/{pid}/environ") or watched.environments.get(
+                    pid, b""
+                )
+            with contextlib.suppress(OSError):  # files come and go
+                for place in places.values():
+                    found = files_with_canary(place)
+                    watched.open_files |= {file for file in found if is_open_to_others(file, below=place)}
+            done = done or meanwhile(watched.arguments)
+            threading.Event().wait(0.1)
+    finally:
+        process.kill()  # only if something has failed here
+        process.wait()
     assert done, "what was to happen meanwhile did not happen"
     watched.returncode = process.returncode
     watched.output = output.read_text(errors="replace")

@@ -27,6 +27,18 @@ def test_a_dataflow_does_what_its_case_says(
     assert (result.exit_code, case.error in error) == (case.exit_code, True), f"{case.shows}\n{error}"
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.exit_code != 2], ids=lambda case: case.name)
+def test_a_resident_dataflow_does_the_same(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in case.env.items():
+        monkeypatch.setenv(name, value)
+    result = run_dataflow(case.file, state_dir=tmp_path, stop_after=case.stop_after, execution="resident")
+    error = "" if result.error is None else str(result.error)
+    assert not differences(case.units, transcript(result.logs)), f"{case.shows}\n{error}"
+    assert (result.exit_code, case.error in error) == (case.exit_code, True), f"{case.shows}\n{error}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DORA_CASES, ids=lambda case: case.name if case else "dora")
 def test_what_a_case_says_about_dora_is_true(case: Case) -> None:

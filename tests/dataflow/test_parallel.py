@@ -114,6 +114,13 @@ def test_instances_move_between_any_number_of_subtasks_with_what_they_remember(t
     check(lines + outcome.logs.get("log", []))
 
 
+def test_instances_move_with_what_they_remember_while_the_dataflow_runs(tmp_path: Path) -> None:
+    file = write_dataflow(tmp_path, dataflow=DATAFLOW, source=SOURCE, count=COUNT, log=LOG)
+    outcome = run_dataflow(file, epoch_rows=1, rescale=lambda epoch: (3, 1, 4, 2, 5)[epoch % 5])
+    assert (outcome.reason, outcome.exit_code) == ("finished", 0), outcome.error
+    check(outcome.logs["log"])
+
+
 def test_another_number_of_instances_cannot_take_over_what_they_remember(tmp_path: Path) -> None:
     file = write_dataflow(tmp_path / "flow", dataflow=DATAFLOW, source=SOURCE, count=COUNT, log=LOG)
     run_dataflow(file, state_dir=tmp_path / "state", stop_after=0.1)

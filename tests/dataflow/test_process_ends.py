@@ -143,3 +143,93 @@ def test_all_workers_of_a_daemon_find_the_same_process_of_a_node(
     assert owner_of_workers() == os.getpid()
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", importlib.util.find_spec(daemon))
     assert owner_of_workers() == os.getppid()
+
+
+HUNG = """
+    import sys, time
+    from pathlib import Path
+    from dora import Node
+
+    node = Node()
+    for event in node:
+        if event["type"] == "INPUT" and not node.is_restart():
+            print("took it", flush=True)
+            time.sleep(600)
+        node.send_output("n", [node.restart_count()])
+        break
+"""
+
+
+def test_a_process_that_takes_an_event_and_never_asks_again_fails_after_its_health_check_timeout(
+    tmp_path: Path,
+) -> None:
+    dataflow = DATAFLOW.replace("finish_grace_secs: 2", "health_check_timeout: 0.5")
+    outcome = run_dataflow(write_dataflow(tmp_path, dataflow=dataflow, node=HUNG, log=LOG, echo=ECHO))
+    assert outcome.exit_code == 1
+    assert outcome.error is not None
+    said = "node `node` has not asked for its next event for 0.5 s (`health_check_timeout`)"
+    assert outcome.error.message == said
+
+
+def test_a_process_that_hangs_is_started_again_by_its_restart_policy(tmp_path: Path) -> None:
+    keys = "health_check_timeout: 10\n        restart_policy: on-failure\n        max_restarts: 1"
+    dataflow = DATAFLOW.replace("finish_grace_secs: 2", keys).replace("secs/60", "secs/1")
+    outcome = run_dataflow(write_dataflow(tmp_path, dataflow=dataflow, node=HUNG, log=LOG, echo=ECHO))
+    assert (outcome.exit_code, outcome.reason) == (0, "finished"), outcome.error
+    assert logged(outcome.lines) == [[1], "INPUT_CLOSED"]
+
+
+def test_a_program_with_inputs_that_makes_no_node_fails_after_its_startup_timeout(tmp_path: Path) -> None:
+    dataflow = DATAFLOW.replace("finish_grace_secs: 2", "startup_timeout: 0.5")
+    node = "import time\ntime.sleep(600)\n"
+    outcome = run_dataflow(write_dataflow(tmp_path, dataflow=dataflow, node=node, log=LOG, echo=ECHO))
+    assert outcome.exit_code == 1
+    assert outcome.error is not None
+    assert outcome.error.message == "node `node` has made no `Node` within 0.5 s (`startup_timeout`)"
+
+
+def test_an_idle_dataflow_has_few_epochs_and_what_a_process_sends_has_one_at_once(tmp_path: Path) -> None:
+    dataflow = """
+        nodes:
+          - id: node
+            path: node.py
+            inputs: {tick: dora/timer/secs/60}
+            outputs: [n]
+          - id: log
+            operator: {python: log.py, inputs: {n: node/n}}
+    """
+    node = """
+        import time
+        from pathlib import Path
+        from dora import Node
+
+        node = Node()
+        node.next()  # the first tick
+        node.next(timeout=3)
+        for number in range(3):
+            Path("sent").write_text(repr(time.time()))
+            node.send_output("n", [number])
+            while not Path(f"got {number}").exists():
+                node.next(timeout=0.2)
+    """
+    log = """
+        import time
+        from pathlib import Path
+        from dora import DoraStatus
+
+        class Operator:
+            def on_event(self, dora_event, send_output):
+                if dora_event["type"] == "INPUT":
+                    print(time.time() - float(Path("sent").read_text()))
+                    Path(f"got {dora_event['value'][0].as_py()}").touch()
+                return DoraStatus.CONTINUE
+    """
+    outcome = run_dataflow(write_dataflow(tmp_path, dataflow=dataflow, node=node, log=log))
+    assert (outcome.exit_code, outcome.reason) == (0, "finished"), outcome.error
+    waits = [float(text) for text in outcome.logs["log"]]
+    assert len(waits) == 3
+    assert outcome.result is not None
+    # Ten a second would be more than thirty.
+    assert outcome.result.epochs < 20, outcome.result
+    # The least of three: the machine may stall, but a process that had to wait for the clock waits each time.
+    assert min(waits) < 0.5, waits

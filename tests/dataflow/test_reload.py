@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.api.pipeline import Pipeline
-from headrace.dataflow.plan.reload import Reload
 from headrace.dataflow.runtime.printed import Line
+from headrace.jobs.progress import Progress
 from headrace.testing.dataflows import collected_lines
 from headrace.testing.in_process import run_in_process
 from tests.dataflow.writing import COUNT_AND_LOG, LOG, write_dataflow
@@ -36,20 +36,18 @@ COUNTER = """
 def run_with(file: Path, state: Path, edits: dict[int, str]) -> list[Line]:
     """Run a dataflow whose `counter.py` gets another text before some epochs."""
     lines: list[Line] = []
-    pipeline = Pipeline.from_dataflow(file)
-    assert pipeline.dataflow is not None
-    reload, epochs = Reload(pipeline.dataflow), iter(range(1, 1000))
 
-    def refresh():  # type: ignore[no-untyped-def]
-        epoch = next(epochs)
-        if epoch in edits:
+    def edit(last: Progress) -> None:
+        if last.epoch + 1 in edits:
             staged = file.parent / "edited"
-            staged.write_text(edits[epoch])
+            staged.write_text(edits[last.epoch + 1])
             staged.rename(file.parent / "counter.py")  # as most editors save
-        return reload()
 
     with collected_lines(lines):
-        result = run_in_process(pipeline, state, epoch_rows=5, refresh=refresh, idle_epochs=10_000)
+        pipeline = Pipeline.from_dataflow(file)
+        result = run_in_process(
+            pipeline, state, epoch_rows=5, watch=True, on_progress=edit, idle_epochs=10_000
+        )
     assert result.reason == "finished"
     return lines
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.dataflow.document.model import Input, Output, Unit
-from headrace.dataflow.runtime.process import ProcessNode
+from headrace.dataflow.runtime.process import UNREAD, ProcessNode
 
 
 class Running:
@@ -21,7 +21,6 @@ class Running:
         self.lines: list[tuple[str, str]] = []
         self.sent: list[tuple[str, pa.Array, Mapping[str, Any] | None]] = []
         self._printed = threading.Condition()
-        options = {} if limit is None else {"limit": limit}
         self.node = ProcessNode(
             unit,
             directory=directory,
@@ -31,7 +30,7 @@ class Running:
             },
             log=self._log,
             dataflow_id="flow",
-            **options,
+            limit=UNREAD if limit is None else limit,
         )
         self.node.start(None)
 

@@ -456,7 +456,7 @@ def test_what_a_node_logs_has_its_level(start: Start) -> None:
         ("error", "three"),
         ("info", "lib: four 4"),
         ("warning", "five"),
-        ("warning", "metadata `odd`: set is sent as a text"),
+        ("warning", "metadata `odd`: set is sent as a string"),
     ]
 
 
