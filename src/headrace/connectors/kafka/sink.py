@@ -277,20 +277,25 @@ class _TopicSink(KafkaConnector, StagingSink):
             raise self._lost(error.args[0]) from None
 
     def _start(self, producer: Any, trouble: Trouble) -> None:
-        """Initialize transactions of the producer; a refused login is raised at once."""
-        client, deadline = load_client(), clock.monotonic() + kafka.PATIENCE_SECONDS
-        while True:
-            try:
-                producer.init_transactions(_POLL_SECONDS)
-            except client.KafkaException as error:
-                problem = error.args[0]
-                producer.poll(0)
-                trouble.check(self.cluster, self.options.topic)
-                # What takes longer than a slice, as ending what a crash left open, can be waited for again.
-                if not problem.retriable() or clock.monotonic() >= deadline:
-                    raise self._failure(problem, trouble) from None
-            else:
-                return
+        """Initialize transactions of the producer; a refused login is raised at once.
+
+        In one call: the client allows to resume it in slices, but has once ended the whole process in such a
+        slice, with a broker that had just restarted (librdkafka 2.16).
+        """
+
+        def check() -> None:
+            producer.poll(0)
+            trouble.check(self.cluster, self.options.topic)
+
+        try:
+            _wait_for(
+                lambda: producer.init_transactions(kafka.PATIENCE_SECONDS),
+                lambda: self.cluster.silence(trouble),
+                check,
+            )
+        except load_client().KafkaException as error:
+            check()
+            raise self._failure(error.args[0], trouble) from None
 
     def _last_commit(self, consumer: Any) -> _Commit:
         """Return the last commit that is recorded."""
@@ -526,6 +531,13 @@ def _with_timeout(call: Callable[[], object], late: Callable[[], ExternalError])
     The client ignores its own timeout for the offsets of a transaction, and may wait for a broker that it has
     given up (librdkafka issues 5456 and 5511).
     """
+    _wait_for(call, late, lambda: None)
+
+
+def _wait_for(
+    call: Callable[[], object], late: Callable[[], ExternalError], check: Callable[[], None]
+) -> None:
+    """Call a function in a thread that is abandoned after a timeout, or when `check` raises meanwhile."""
     raised: list[Exception] = []
 
     def run() -> None:
@@ -536,8 +548,12 @@ def _with_timeout(call: Callable[[], object], late: Callable[[], ExternalError])
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(kafka.PATIENCE_SECONDS)
-    if thread.is_alive():
-        raise late()
+    # A function with the same timeout says itself why it took too long.
+    deadline = clock.monotonic() + kafka.PATIENCE_SECONDS + _POLL_SECONDS
+    while thread.is_alive():
+        if clock.monotonic() >= deadline:
+            raise late()
+        thread.join(_POLL_SECONDS)
+        check()
     if raised:
         raise raised[0]
