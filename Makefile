@@ -113,7 +113,7 @@ else
 test: $(STAMP) $(if $(NPM),$(CONSOLE)) ## Run every test (ARGS="-k name" to choose, SPARK=4.0 for those of another Spark)
 	$(if $(NPM),,@echo "the console is not tested: there is no $(NODE)")
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest --numprocesses 2 --ignore=tests/recovery --ignore=tests/servers --ignore=tests/spark
+	@$(BIN)/python -m pytest --numprocesses 3 --ignore=tests/recovery --ignore=tests/servers --ignore=tests/spark
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(WAITING)
 else
 	@$(BIN)/python -m pytest $(ARGS)
