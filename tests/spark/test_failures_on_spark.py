@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -44,6 +46,17 @@ def test_a_raise_in_an_operator_names_the_line_the_operator_and_the_epoch(tmp_pa
     # Epochs 1 and 2 are there, whole; nothing of epoch 3 is.
     counters = [json.loads(line)["counter"] for line in out.read_text().splitlines()]
     assert sorted(counters) == list(range(200))
+
+
+def test_java_that_cannot_start_is_told_with_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "rows.sql").write_text("SELECT 1;\n")
+    command = [sys.executable, "-m", "headrace", "run", "rows.sql"]
+    command += ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:+UseParallelGC"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Spark did not start on `local[*]`: Java ended: " in done.stderr
+    assert "garbage collectors selected" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 class FailsTwice(hr.ArrowOperator):

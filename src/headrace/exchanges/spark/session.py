@@ -424,11 +424,23 @@ def _launch(conf: Any, log_file: str | None) -> None:
                     options |= {"stdout": log, "stderr": log}
                 _begins.set()
                 gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
-        except Exception:
+        except Exception as error:
             _failed.set()
             discard_archive()
+            if words := _words_of_java(log_file):
+                raise ConnectionError(f"Java ended: {words}") from error
             raise
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 - as its constructor does
+
+
+def _words_of_java(log_file: str | None) -> str:
+    """What Java said when it could not start: the beginning of its log, without warnings and stacks."""
+    if log_file is None:
+        return ""
+    with Path(log_file).open(encoding="utf-8", errors="replace") as log:
+        lines = (line.strip() for line in log)
+        said = [line for line in lines if line and not re.match(r"(at |WARN|NOTE|Picked up )", line)]
+    return " ".join(said[:3])
 
 
 def _reason(error: BaseException) -> str:
