@@ -37,7 +37,10 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    with connect_server(tmp_path_factory.mktemp("connect")) as running:
+    with connect_server(tmp_path_factory.mktemp("connect")) as running, pytest.MonkeyPatch.context() as patch:
+        # The first answer of a server takes long on a busy machine.
+        patch.setattr(connect_session, "ANSWER_SECONDS", 120.0)
+        connect_session.open_session(running.url, {}).close()
         yield running
 
 
