@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from bench.dataflow.runs import LOADS
 from bench.nexmark.results import DATA
@@ -38,7 +40,6 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of the events")
     options = parser.parse_args()
-    _adopt_orphans()
     slower = False
     for query in options.queries:
         rates, times = [], []
@@ -69,19 +70,29 @@ def _summary(ratios: Sequence[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({', '.join(f'{each:.2f}' for each in ratios)})"
 
 
-def _adopt_orphans() -> None:
-    """Let this process wait for what the runs leave behind, so that its CPU time is counted (Linux only)."""
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+class _CpuTime(threading.Thread):
+    """Adds up the CPU time of a process and of all below it, by a look every 50 ms.
 
+    Counting what a process has waited for would miss most: Spark's daemon does not wait for its workers.
+    """
 
-def _cpu_seconds() -> float:
-    """CPU time of all processes that have ended below this one."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    def __init__(self, process: psutil.Process) -> None:
+        super().__init__(daemon=True)
+        self._process = process
+        self._used: dict[tuple[int, float], float] = {}
+
+    @property
+    def seconds(self) -> float:
+        return sum(self._used.values())
+
+    def run(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while self._process.is_running():
+                for each in (self._process, *self._process.children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        used = each.cpu_times()
+                        self._used[each.pid, each.create_time()] = used.user + used.system
+                time.sleep(0.05)
 
 
 def _run(checkout: Path, query: str, data: Path) -> _Run:
@@ -89,19 +100,22 @@ def _run(checkout: Path, query: str, data: Path) -> _Run:
         command = ["dataflow", "--engine", "headrace", "--load", LOADS[0].name]
     else:
         command = ["nexmark", query, "--engine", "headrace", "--no-check", "--data", str(data.absolute())]
-    before = _cpu_seconds()
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "bench", *command, "--repeat", "1"],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(checkout.absolute() / "src")},
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    match = _RATE.search(done.stderr)
+    ) as run:
+        cpu = _CpuTime(psutil.Process(run.pid))
+        cpu.start()
+        told = run.communicate()[1]
+        cpu.join()
+    match = _RATE.search(told)
     if match is None:
-        raise SystemExit(f"{checkout}: `{query}` gave no rate\n{done.stderr[-2000:]}")
-    return _Run(float(match[1].replace(",", "")), _cpu_seconds() - before)
+        raise SystemExit(f"{checkout}: `{query}` gave no rate\n{told[-2000:]}")
+    return _Run(float(match[1].replace(",", "")), cpu.seconds)
 
 
 if __name__ == "__main__":
