@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.columns import TIMESTAMP
-from headrace.base.errors import ExpressionError, suggest
+from headrace.base.errors import ExpressionError, counted, suggest
 from headrace.functions.json_path import compile_path
 from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
@@ -374,7 +374,7 @@ class Scope:
             raise self.context.fail(f"`{name}` takes all values: no DISTINCT, no ORDER BY", call, hint)
         if len(arguments) != len(declared):
             usage_hint = f"{name}({', '.join(type_name(kind) for kind in declared)})"
-            raise self.context.fail(f"`{name}` takes {len(declared)} arguments", call, usage_hint)
+            raise self.context.fail(f"`{name}` takes {counted(len(declared), 'argument')}", call, usage_hint)
         for argument, kind, target in zip(arguments, self._argument_types(call), declared, strict=True):
             if kind != plain_type(target):
                 argument.replace(_cast(argument, type_name(target)))
