@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.api.arguments import check_argument
+from headrace.api.other_names import missing_attribute
 from headrace.base.call_site import located
 from headrace.base.errors import PlanError
 from headrace.model.fragments import literal, quote
@@ -52,6 +53,11 @@ class Column:
         'b'
         """
         return self._alias
+
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __repr__(self) -> str:
         text = self._sql[1:-1] if _is_enclosed(self._sql) else self._sql

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.api.arguments import check_duration, refuse_id_alone
 from headrace.api.expressions import Column, interval
+from headrace.api.other_names import missing_attribute
 from headrace.api.query_text import QueryText, add_items, expression_text
 from headrace.base.call_site import located
 from headrace.base.durations import format_duration
@@ -36,6 +37,11 @@ class GroupedStream:
         self._stream = stream
         self._keys = keys
         self._window = window
+
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __repr__(self) -> str:
         keys = [key if isinstance(key, str) else (key.name or key.sql) for key in self._keys]

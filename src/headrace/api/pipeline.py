@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, get_args
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, get_args
 
 from headrace.api.arguments import check_argument, check_callable, check_id, check_run_arguments
 from headrace.api.connectors import ConfiguredSink, ConfiguredSource
 from headrace.api.function_calls import load_functions
 from headrace.api.live_table import LiveTable, LiveTables, in_notebook
+from headrace.api.other_names import missing_attribute
 from headrace.api.plan_html import stages_html
 from headrace.api.query_text import QueryText, SqlText
 from headrace.api.recording import recording_plan
@@ -22,7 +23,7 @@ from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, takes_schema
 from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.api.stream import Stream, derived_stream
-from headrace.base.call_site import call_site, located
+from headrace.base.call_site import call_site, located, suggest_argument
 from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.spans import Source
 from headrace.connectors.base import Connector
@@ -80,7 +81,7 @@ def _run_to_the_end(
         try:
             signature.bind(self, *args, **options)
         except TypeError as error:
-            raise TypeError(f"Pipeline.run() {error}") from None
+            raise TypeError(f"Pipeline.run() {suggest_argument(error, signature)}") from None
         if not self._live:
             return await_result(start(self, *args, **options))
         with self._live.connected():
@@ -137,6 +138,11 @@ class Pipeline:
         self._query_ids: set[str] = set()
         self._queries: dict[Relational, str] = {}
         self._live = LiveTables()
+
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
@@ -611,7 +617,10 @@ class Pipeline:
         """The settings of a run, and the keywords of a job that depend on its options."""
         chosen = RunOptions() if options is None else options
         if not isinstance(chosen, RunOptions):
-            raise PlanError(f"`options` takes hr.RunOptions(…), got {type(options).__name__}")
+            raise PlanError(
+                f"`options` takes hr.RunOptions(…), got {type(options).__name__}",
+                hint="such as `options=hr.RunOptions(restarts=5)`",
+            )
         settings = chosen._settings(state_dir=state_dir, master=master, run=run)
         refresh = self._reload() if watch else None
         return settings, {

@@ -100,3 +100,6 @@ class RunOptions:
             flags_at=call_site(),
             config=None if self.config is None else Path(self.config),
         )
+
+
+RunOptions.__init__ = located(RunOptions.__init__)  # type: ignore[method-assign]

@@ -33,6 +33,7 @@ from headrace.api.function_calls import call_operator, call_schema
 from headrace.api.grouped import GroupedStream
 from headrace.api.joins import JoinKeys, JoinType, join_text
 from headrace.api.live_table import LiveTable
+from headrace.api.other_names import missing_attribute
 from headrace.api.query_text import QueryText, SqlText, add_items, expression_text
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema
@@ -108,6 +109,12 @@ class Stream:
         True
         """
         return self._shape.updating
+
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            columns = None if name.startswith("_") else self._shape.columns
+            raise missing_attribute(self, name, () if columns is None else columns.names)
 
     def __repr__(self) -> str:
         from headrace.sql.types import type_name

@@ -439,6 +439,12 @@ def start_job(
     temporary one for as long as the run. `questions` are what its control socket answers besides its own.
     """
     check_start_allowed()
+    if from_epoch is not None and settings.state.dir is None:
+        raise UserError(
+            "only a run with a state directory can go back to an epoch, and this one has none",
+            hint="name it: `state_dir`, on the command line `--state-dir DIR`",
+            where=call_site(),
+        )
     options = JobOptions(
         from_epoch=from_epoch,
         allow_drop=allow_drop,

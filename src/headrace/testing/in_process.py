@@ -233,7 +233,10 @@ def _check_options(options: RunOptions | None) -> RunOptions:
     """The options, without any that would have no effect."""
     chosen = RunOptions() if options is None else options
     if not isinstance(chosen, RunOptions):
-        raise ConfigurationError(f"`options` takes hr.RunOptions(…), got {type(options).__name__}")
+        raise ConfigurationError(
+            f"`options` takes hr.RunOptions(…), got {type(options).__name__}",
+            hint="such as `options=hr.RunOptions(restarts=5)`",
+        )
     for field in dataclasses.fields(chosen):
         if field.name not in _SETTINGS and getattr(chosen, field.name) != field.default:
             raise ConfigurationError(
