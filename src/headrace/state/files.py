@@ -90,15 +90,20 @@ def write_run(
     layout: RunLayout,
     *,
     storage: Storage,
-    path: str,
+    operator_id: str,
+    subtask: int,
     epoch: int,
     order: int,
     level: int,
     low: int,
     high: int,
+    compacted: bool,
     cache_dir: str | None,
 ) -> StateFile | None:
-    """Write sorted batches as one file, Parquet and cached copy; None if there were no rows."""
+    """Write sorted batches as one new file, Parquet and cached copy; None if there were no rows."""
+    path = run_path(
+        epoch=epoch, operator_id=operator_id, table=layout.table, subtask=subtask, compacted=compacted
+    )
     directory = make_cache(storage.url, cache_dir)
     attempt = os.path.join(directory, uuid.uuid4().hex)
     parquet_path, arrow_path = f"{attempt}.parquet.tmp", f"{attempt}.arrow.tmp"
@@ -418,7 +423,7 @@ def _large_batches(table: pa.Table) -> list[pa.RecordBatch]:
     return batches
 
 
-def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool = False) -> str:
+def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool) -> str:
     """Return a new file name for a run, unique to this attempt."""
     suffix = "-compacted" if compacted else ""
     return (
