@@ -20,7 +20,8 @@ from headrace.sql.bind.json_forms import is_json
 from headrace.sql.bind.logical import PRESENCE, ColumnPath, Expression
 from headrace.sql.bind.meanings import Meaning, mark
 from headrace.sql.bind.planning import WINDOWS
-from headrace.sql.bind.semantics import Semantics, is_rewritten, respell
+from headrace.sql.bind.respelling import is_rewritten, respell
+from headrace.sql.bind.semantics import Semantics
 from headrace.sql.bind.volatile import CLOCK, epoch_clock
 from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
 from headrace.sql.problems import ReportedError
