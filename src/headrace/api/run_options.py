@@ -16,10 +16,10 @@ from headrace.jobs.settings import Settings, check_values, load_settings
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Settings of a run that are seldom needed, for the `options` of `pipeline.run` and `pipeline.start`.
+    """Less common settings of a run, for the argument `options` of `pipeline.run` and `pipeline.start`.
 
-    What is None here comes from the environment, from `headrace.toml`, or is the default:
-    docs/reference/settings.md lists them.
+    A setting that is None is taken from the environment, from `headrace.toml`, or has its default: see
+    docs/reference/settings.md.
 
     Raises:
         ConfigurationError: a value is wrong.

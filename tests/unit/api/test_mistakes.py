@@ -246,7 +246,7 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
     ),
     "output of a source": (
         lambda s: s.output("no_such"),
-        "`memory_1` has no output `no_such`(.|\\n)*it has only the one it is",
+        "`memory_1` has no output `no_such`(.|\\n)*it has only its default output",
     ),
     "an output that is like another": (
         lambda s: s.pipeline.source("single_file", path="x.json", bad_data="dead_letter").output(
