@@ -73,9 +73,9 @@ class Progress:
     bad_by: Mapping[str, int] = field(default_factory=dict)
     """The records that sources could not read in this run, by the kind of error."""
     unreadable: tuple[str, ...] = ()
-    """The sources of which no record could be read in this run, although there were some."""
+    """The sources whose records could all not be read in this run."""
     warnings: tuple[str, ...] = ()
-    """What is probably wrong with the input, in the first epoch that shows it."""
+    """Probable mistakes in the input, in the first epoch that shows them."""
     errors: tuple[str, ...] = ()
     parallelism: int = 0
 
@@ -125,9 +125,9 @@ class RunResult:
     rows_out: int
     reason: Reason
     seconds: float
-    """How long the run took, with the start of Spark."""
+    """The duration of the run, including the start of Spark."""
     busy_seconds: float = 0.0
-    """How long its epochs took."""
+    """The duration of its epochs."""
     watermark: int | None = None
     late_rows: int = 0
     state_bytes: int = 0
@@ -137,7 +137,7 @@ class RunResult:
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What is probably wrong with the input, such as event times in 1970."""
+    """Probable mistakes in the input, such as event times in 1970."""
 
     def __repr__(self) -> str:
         collected = ", ".join(f"{name}: {table.num_rows} rows" for name, table in self.rows.items())

@@ -252,7 +252,7 @@ class OperatorContext:
     time: float = 0.0
     """The wall clock of the epoch in seconds: the same for every subtask and every replay."""
     staging: str = ""
-    """A path below the state directory, unique to this attempt, for what a sink stages."""
+    """A path below the state directory, unique to this task attempt, for the staged output of a sink."""
     version: str = ""
     """Changes when the operator's code or options do: a `resource` of another version is not reused."""
     storage: Any = None
@@ -260,7 +260,7 @@ class OperatorContext:
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
     ended_inputs: frozenset[int] = frozenset()
-    """The inputs that no further batch will come from; known from `handle_watermark` on."""
+    """The inputs that have ended; known from `handle_watermark` on."""
     over: bool = False
     """Set by an operator with `ends_run` when it has nothing left to do."""
     stop_requested: bool = False
@@ -450,13 +450,13 @@ class ArrowOperator(ABC):
     tick_interval: timedelta | None = None
     max_parallelism: int | None = None
     ends_run: bool = False
-    """Whether it says when it is done (`ctx.over`); the run ends when all such operators are."""
+    """Whether it sets `ctx.over` when it is done; the run ends when all such operators are done."""
     stop_grace: float | None = None
-    """Seconds that it has for the current epoch once the run is told to stop. Then the epoch is cut off: it
-    is not committed, and the next run begins with it. None, the default, is for as long as it takes."""
+    """Seconds that it has for the current epoch once the run is told to stop. Then the epoch is aborted: it
+    is not committed, and the next run starts with it. None, the default, is no limit."""
     outputs: Sequence[str] | None = None
-    """The names of its other outputs, to which it collects with `collector.collect(batch, name)`; None if it
-    does not say, and then `stream.output` takes any name."""
+    """Its named outputs, for `collector.collect(batch, name)`; None if they are not declared: then
+    `stream.output` accepts any name."""
 
     def __repr__(self) -> str:
         return _describe(self)
@@ -785,7 +785,7 @@ class SourceOperator(ABC):
     idle_timeout: timedelta | None = None
     """After this long without new rows a lane no longer holds the watermark back."""
     outputs: Sequence[str] | None = None
-    """The names of its other outputs; None if it does not say, and then `stream.output` takes any name."""
+    """Its named outputs; None if they are not declared: then `stream.output` accepts any name."""
 
     @property
     def name(self) -> str:
