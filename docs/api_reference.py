@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -123,7 +125,10 @@ def _is_made_by_users(value: Any) -> bool:
 
 
 def _members(value: type) -> Iterator[str]:
-    """The properties of a class as a list, then its methods with headings of their own."""
+    """The fields and properties of a class as lists, then its methods with headings of their own."""
+    fields = [f"- `{name}`: {text}" for name, text in _fields(value)]
+    if fields:
+        yield from ("", "**Fields**", "", *fields)
     methods: list[str] = []
     properties: list[str] = []
     for name, member in vars(value).items():
@@ -139,6 +144,19 @@ def _members(value: type) -> Iterator[str]:
     if properties:
         yield from ("", "**Properties**", "", *properties)
     yield from methods
+
+
+def _fields(value: type) -> Iterator[tuple[str, str]]:
+    """The fields of a class that a string below them describes."""
+    definition = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    for field, text in itertools.pairwise(definition.body):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            name = field.target.id
+            if not name.startswith("_"):
+                yield name, " ".join(str(text.value.value).split())
 
 
 def _documentation(value: Any) -> list[str]:

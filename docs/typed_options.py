@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 from headrace.api.connectors import UNSET, {result}, checked_options
 from headrace.api.schemas import Schema
+from headrace.base.call_site import located
 '''
 TITLES = {
     "source": "Sources with their options: `pipeline.source(hr.sources.kafka(topic=…))`.",
@@ -66,9 +67,9 @@ def _function(role: Role, name: str, result: str) -> str:
     fields = registry.options(role, name).model_fields
     parameters = {_parameter(option, field): field for option, field in fields.items()}
     if not parameters:
-        lines = [f"def {name}() -> {result}:"]
+        lines = ["@located", f"def {name}() -> {result}:"]
     else:
-        lines = [f"def {name}(", "    *,"]
+        lines = ["@located", f"def {name}(", "    *,"]
         ordered = sorted(parameters.items(), key=lambda item: not item[1].is_required())
         for parameter, field in ordered:
             default = "" if field.is_required() else " = UNSET"

@@ -20,7 +20,7 @@ from headrace.connectors._shared import message_sink, sql_table
 from headrace.connectors.received import Inbox, LoggedSource
 from headrace.connectors.single_file import sink as single_file
 from headrace.engine.driver import EpochDriver, _commit_data
-from headrace.state import backend, files, generation, received, writer
+from headrace.state import backend, files, generation, received
 from headrace.state.backend import ParquetBackend
 from headrace.state.files import operator_directory
 from headrace.state.generation import Generation
@@ -111,7 +111,7 @@ def reuse_attempt_name() -> contextlib.AbstractContextManager[Any]:
     def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, **_more: Any) -> str:
         return f"{operator_directory(epoch, operator_id)}/table-{table}-{subtask:03}.parquet"
 
-    return patch.object(writer, "run_path", run_path)
+    return patch.object(files, "run_path", run_path)
 
 
 def append_without_truncating() -> contextlib.AbstractContextManager[Any]:

@@ -95,7 +95,11 @@ def check_duration(value: str | timedelta, option: str) -> timedelta:
     refusal = ConfigurationError(
         f"`{option}` takes a duration, got {value!r}", hint="such as `'10s'`, `'1h 30m'` or a timedelta"
     )
-    if not isinstance(value, str | timedelta):  # a number has no unit
+    number = value.strip() if isinstance(value, str) else str(value)
+    if not isinstance(value, timedelta) and number.replace(".", "", 1).isdigit():
+        refusal.hint = f"a number has no unit; write `'{number}s'` for seconds"
+        raise refusal
+    if not isinstance(value, str | timedelta):
         raise refusal
     try:
         duration = parse_duration(value)
@@ -110,7 +114,7 @@ def check_duration(value: str | timedelta, option: str) -> timedelta:
 
 def check_row_count(n: object) -> None:
     """Refuse what is not a number of rows to show."""
-    if not isinstance(n, int) or n < 1:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise PlanError(f"show takes the number of rows to show, got {n!r}")
 
 

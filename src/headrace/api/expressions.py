@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.api.arguments import check_argument
+from headrace.api.other_names import missing_attribute
 from headrace.base.call_site import located
 from headrace.base.errors import PlanError
 from headrace.model.fragments import literal, quote
@@ -19,8 +20,8 @@ from headrace.model.fragments import literal, quote
 class Column:
     """An expression over the columns of a stream; made by `hr.col`, `hr.lit`, `hr.fn` and `hr.expr`.
 
-    The operators `+ - * / %`, `== != < <= > >=`, `& | ~` build larger expressions. On their other side stands
-    another expression or a Python value. Each means what it means in SQL: `/` of two integers is an integer.
+    The operators `+ - * / %`, `== != < <= > >=`, `& | ~` combine an expression with another one or with a
+    Python value. They have the semantics of SQL: `/` of two integers is an integer.
 
     >>> import headrace as hr
     >>> (hr.col("price") * 2 > 10) & hr.col("name").is_not_null()
@@ -53,6 +54,11 @@ class Column:
         """
         return self._alias
 
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
+
     def __repr__(self) -> str:
         text = self._sql[1:-1] if _is_enclosed(self._sql) else self._sql
         return f"Column({text}{'' if self._alias is None else f' AS {quote(self._alias)}'})"
@@ -62,7 +68,7 @@ class Column:
         """The expression under a name, for `select` and `aggregate`.
 
         Args:
-            name: what the column of the result is called.
+            name: the name of the column.
 
         Returns:
             The named expression.
@@ -116,7 +122,7 @@ class Column:
         return Column(f"{self._sql}[{literal(name)}]")
 
     def is_null(self) -> Column:
-        """Whether there is no value.
+        """Whether the value is NULL.
 
         Returns:
             The condition.
@@ -128,7 +134,7 @@ class Column:
         return Column(f"({self._sql} IS NULL)")
 
     def is_not_null(self) -> Column:
-        """Whether there is a value.
+        """Whether the value is not NULL.
 
         Returns:
             The condition.
@@ -293,8 +299,8 @@ def col(name: str, *, table: str | None = None) -> Column:
     """A column of a stream by its exact name.
 
     Args:
-        name: the column; no other text, and its case counts.
-        table: in the condition of a join the stream it is of: `input` or `other`.
+        name: the name of the column, not an expression; case-sensitive.
+        table: in the condition of a join, the stream of the column: `input` or `other`.
 
     Returns:
         The column as an expression.
@@ -343,13 +349,13 @@ def lit(value: Any) -> Column:
 
     Args:
         value: None, a bool, a number, a string, bytes, a date, a datetime or a timedelta. A datetime with a
-            zone is taken as its instant in UTC.
+            time zone is converted to UTC.
 
     Returns:
         The value as SQL.
 
     Raises:
-        PlanError: there is no SQL for such a value.
+        PlanError: SQL has no literal of this type.
 
     >>> import headrace as hr
     >>> hr.lit("it's")

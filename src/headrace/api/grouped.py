@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.api.arguments import check_duration, refuse_id_alone
 from headrace.api.expressions import Column, interval
+from headrace.api.other_names import missing_attribute
 from headrace.api.query_text import QueryText, add_items, expression_text
 from headrace.base.call_site import located
 from headrace.base.durations import format_duration
@@ -37,6 +38,11 @@ class GroupedStream:
         self._keys = keys
         self._window = window
 
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
+
     def __repr__(self) -> str:
         keys = [key if isinstance(key, str) else (key.name or key.sql) for key in self._keys]
         if self._window is not None:
@@ -50,11 +56,12 @@ class GroupedStream:
         """Divide each group into windows of `width`, one after the other.
 
         Args:
-            width: how long a window is, as `"10s"` or a timedelta. Windows are aligned to 1970-01-01 in UTC.
+            width: the length of a window, as `"10s"` or a timedelta. Windows are aligned to 1970-01-01 in
+                UTC.
 
         Returns:
             The groups by key and window. Their result has a column `window`, a struct of `start` and `end`,
-            and each of its rows is emitted once, when the watermark has come to the end of the window.
+            and each of its rows is emitted once, when the watermark reaches the end of the window.
 
         Raises:
             PlanError: there is a window already.
@@ -73,8 +80,8 @@ class GroupedStream:
         """Divide each group into windows of `width` that begin every `slide`; a row is in several of them.
 
         Args:
-            slide: how far the windows are apart.
-            width: how long a window is.
+            slide: the distance between the starts of windows.
+            width: the length of a window.
 
         Returns:
             The groups by key and window, as for `tumble`.
@@ -95,7 +102,7 @@ class GroupedStream:
         """Divide each group into sessions: rows with less than `gap` between them.
 
         Args:
-            gap: how long a session is quiet before it ends.
+            gap: a session ends after this long without rows.
 
         Returns:
             The groups by key and session, as for `tumble`.
@@ -137,10 +144,10 @@ class GroupedStream:
 
         Returns:
             The stream of the groups: the keys, the `window` if there is one, and the aggregates. Without a
-            window it is updating: a row is taken back and sent anew whenever its group changes.
+            window it is updating: a row is retracted and emitted again whenever its group changes.
 
         Raises:
-            PlanError: nothing is aggregated.
+            PlanError: no aggregate is given.
             SqlError: an expression is wrong, or the rows of a window are updating.
 
         >>> import headrace as hr

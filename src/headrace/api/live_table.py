@@ -27,8 +27,8 @@ _numbers = itertools.count(1)
 class LiveTable:
     """The rows of a stream, as `stream.show()` and a bare SELECT in a notebook show them.
 
-    While the run lasts it is redrawn after each epoch; then it stays as it is. Of an updating stream it has
-    the rows that stand.
+    It is redrawn after each epoch until the run ends. For an updating stream it shows the rows that are not
+    retracted.
 
     >>> import pyarrow as pa
     >>> table = LiveTable("sales", pa.schema([("shop", pa.string()), ("amount", pa.int64())]))
@@ -58,7 +58,7 @@ class LiveTable:
         self._changes = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take the rows of an epoch.
+        """Add the rows of an epoch.
 
         Args:
             rows: with the column `_retract` if the stream is updating.
@@ -78,7 +78,7 @@ class LiveTable:
 
     @property
     def total(self) -> int:
-        """How many rows there are, shown or not."""
+        """The number of rows, shown or not."""
         return self._rows.total
 
     @property

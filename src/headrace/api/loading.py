@@ -104,7 +104,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
         The pipeline.
 
     Raises:
-        UserError: there is no such file, or no pipeline in it, or what it holds is wrong.
+        UserError: there is no such file, or it has no valid pipeline.
 
     >>> import headrace as hr
     >>> try:

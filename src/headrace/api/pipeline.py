@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, get_args
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, get_args
 
 from headrace.api.arguments import check_argument, check_callable, check_id, check_run_arguments
 from headrace.api.connectors import ConfiguredSink, ConfiguredSource
 from headrace.api.function_calls import load_functions
 from headrace.api.live_table import LiveTable, LiveTables, in_notebook
+from headrace.api.other_names import missing_attribute
 from headrace.api.plan_html import stages_html
 from headrace.api.query_text import QueryText, SqlText
 from headrace.api.recording import recording_plan
@@ -22,7 +23,7 @@ from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema, takes_schema
 from headrace.api.shapes import Derived, Part, StreamShape, declared_shape
 from headrace.api.stream import Stream, derived_stream
-from headrace.base.call_site import call_site, located
+from headrace.base.call_site import call_site, located, suggest_argument
 from headrace.base.errors import HeadraceError, InternalError, PlanError
 from headrace.base.spans import Source
 from headrace.connectors.base import Connector
@@ -80,7 +81,7 @@ def _run_to_the_end(
         try:
             signature.bind(self, *args, **options)
         except TypeError as error:
-            raise TypeError(f"Pipeline.run() {error}") from None
+            raise TypeError(f"Pipeline.run() {suggest_argument(error, signature)}") from None
         if not self._live:
             return await_result(start(self, *args, **options))
         with self._live.connected():
@@ -97,11 +98,11 @@ class Pipeline:
 
     Args:
         name: letters, digits, `-`, `_` and `.`.
-        udfs: functions that its SQL and expressions may call: made with `@hr.udf` and its like, or files and
+        udfs: functions that its SQL and expressions may call: made with `@hr.udf`, `@hr.udaf` …, or files and
             modules of them.
 
     Raises:
-        PlanError: the name is not one.
+        PlanError: the name is empty or has other characters.
 
     >>> import headrace as hr
     >>> from headrace.testing.in_process import run_in_process
@@ -138,6 +139,11 @@ class Pipeline:
         self._queries: dict[Relational, str] = {}
         self._live = LiveTables()
 
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
+
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
 
@@ -158,15 +164,15 @@ class Pipeline:
             text: the SQL.
             udfs: functions that it may call: made with `@hr.udf` and its like, or files and modules of them.
             name: the name of the pipeline.
-            preview: chooses the sink for the rows of a bare SELECT. Unless told otherwise they are shown as a
-                table in a notebook, and go to stdout elsewhere.
-            sinks: chooses a sink in the place of each table that is written, for tests.
+            preview: chooses the sink for the rows of a bare SELECT. By default they are shown as a table in a
+                notebook, and written to stdout elsewhere.
+            sinks: replaces the sink of each table that is written, for tests.
 
         Returns:
             The pipeline.
 
         Raises:
-            SqlError: the SQL is wrong; the error holds every mistake with its place.
+            SqlError: the SQL is wrong; the exception lists every error with its position.
 
         >>> import headrace as hr
         >>> hr.Pipeline.from_sql("SELECT 1 AS one", name="one")
@@ -192,14 +198,14 @@ class Pipeline:
 
         Args:
             file: the document.
-            name: the name of the pipeline; that of the file unless told otherwise.
+            name: the name of the pipeline; by default that of the file.
             udfs: functions that its SQL may call.
 
         Returns:
             The pipeline.
 
         Raises:
-            DataflowError: the document is wrong; the error holds every mistake with its place.
+            DataflowError: the document is wrong; the exception lists every error with its position.
             UserError: there is no such file.
 
         >>> import headrace as hr
@@ -239,7 +245,7 @@ class Pipeline:
 
         Raises:
             ConfigurationError: an option is wrong.
-            PlanError: it is no source.
+            PlanError: `source` is not a source.
 
         >>> import headrace as hr
         >>> pipeline = hr.Pipeline()
@@ -291,14 +297,14 @@ class Pipeline:
             operator: an `ArrowOperator`, or the registered name of one.
             inputs: the streams; the operator sees the first as input 0.
             id: the name of the operator and of its state.
-            schema: the columns that it emits, if queries follow.
+            schema: the columns that it emits; needed if queries follow.
             options: the options of an operator that is given by name.
 
         Returns:
-            The stream of what the operator emits.
+            The output stream of the operator.
 
         Raises:
-            PlanError: there is no stream, or one of another pipeline, or it is no operator.
+            PlanError: no stream is given, one is of another pipeline, or `operator` is not an operator.
 
         >>> import headrace as hr
         >>> class Both(hr.ArrowOperator):
@@ -356,10 +362,10 @@ class Pipeline:
 
     @located
     def table(self, name: str) -> Stream:
-        """The rows of a table or view that `execute` has defined, or that `as_table` has named.
+        """The rows of a table or view that was defined with `execute`, or of a stream named with `as_table`.
 
         Args:
-            name: its name; SQL does not tell upper from lower case in it.
+            name: its name; not case-sensitive.
 
         Returns:
             The stream of its rows, with the event time and the watermark that the table declares.
@@ -384,8 +390,8 @@ class Pipeline:
 
         Args:
             query: one SELECT.
-            id: what its operators and their state are called.
-            tables: streams by the names they have in the query.
+            id: the name of its operators and their state.
+            tables: streams by their names in the query.
 
         Returns:
             The stream of its rows.
@@ -428,12 +434,12 @@ class Pipeline:
 
     @located
     def record(self, directory: str | Path, *, program: Mapping[str, Any] | None = None) -> Pipeline:
-        """Let runs record what the sources read and what operators send and write, for `headrace replay`.
+        """Record the input and output of runs, for `headrace replay`.
 
         Args:
-            directory: where to, an empty directory or one that does not exist; after a crash the same one,
-                with the same state directory.
-            program: what the recording says of the pipeline.
+            directory: an empty or missing directory; to resume after a crash, the same one, with the same
+                state directory.
+            program: a description of the pipeline that is stored in the recording.
 
         Returns:
             The pipeline.
@@ -462,7 +468,7 @@ class Pipeline:
 
         Args:
             format: `text`, `mermaid` (a diagram) or `json`.
-            spark: whether to add Spark's own plan, for which Spark is started.
+            spark: whether to add Spark's own plan; this starts Spark.
             parallelism: how many subtasks an operator has.
 
         Returns:
@@ -515,15 +521,16 @@ class Pipeline:
         Several pipelines may run in one process, each with its own handle and its own state directory.
 
         Args:
-            state_dir: where checkpoints are kept; without one they are gone after the run.
-            parallelism: how many subtasks an operator has, or bounds such as `auto:2-64` to follow the load.
-            master: the master of Spark.
-            max_epochs: how many epochs to run at most.
-            epoch_rows: how many rows an epoch reads at most.
+            state_dir: the directory or URL of the checkpoints; without it they are deleted after the run.
+            parallelism: how many subtasks an operator has, or bounds such as `auto:2-64` to scale with the
+                load.
+            master: the Spark master.
+            max_epochs: the maximum number of epochs.
+            epoch_rows: the maximum number of rows that an epoch reads.
             from_epoch: go back to the checkpoint of this epoch.
-            allow_drop: whether state of operators that are no longer there may be dropped.
+            allow_drop: whether state of removed operators may be dropped.
             on_progress: called after each epoch, in the thread of the run.
-            stop: set it to end the run after the epoch at work.
+            stop: set it to end the run after the current epoch.
             watch: reload the operators of a dataflow whose files change.
             options: the other settings.
 
@@ -532,7 +539,7 @@ class Pipeline:
             block it stops the run.
 
         Raises:
-            UserError: the pipeline, a setting or the state directory is wrong; later failures are raised by
+            UserError: the pipeline, a setting or the state directory is wrong; later errors are raised by
                 the handle.
 
         >>> import headrace as hr
@@ -572,22 +579,22 @@ class Pipeline:
         )
 
     run = _run_to_the_end(start)
-    run.__doc__ = """Run the pipeline on Spark until it ends, and return what it did: `start(…)` and wait.
+    run.__doc__ = """Run the pipeline on Spark until it ends, and return a summary: `start(…)` and wait.
 
     With a `state_dir` it continues where the last run on that directory ended, at any parallelism. It
-    ends when every source has ended, after `max_epochs`, or when `stop` is set; the epoch at work is
+    ends when every source has ended, after `max_epochs`, or when `stop` is set; the current epoch is
     finished and committed. An active SparkSession is used; without one, a session on `master` is started
-    and kept for the next run. What is not given here comes from the environment and `headrace.toml`.
+    and kept for the next run. Other settings come from the environment and `headrace.toml`.
 
     Args:
-        state_dir: where checkpoints are kept; without one they are gone after the run.
+        state_dir: the directory or URL of the checkpoints; without it they are deleted after the run.
         options: the same as for `start`: `parallelism`, `max_epochs`, `stop` …
 
     Returns:
-        What the run did.
+        The summary of the run.
 
     Raises:
-        HeadraceError: what made it fail; `UserError` where something has to be changed.
+        HeadraceError: the run failed; a `UserError` if the program, a setting or the state has to change.
 
     >>> import headrace as hr
     >>> try:
@@ -611,7 +618,10 @@ class Pipeline:
         """The settings of a run, and the keywords of a job that depend on its options."""
         chosen = RunOptions() if options is None else options
         if not isinstance(chosen, RunOptions):
-            raise PlanError(f"`options` takes hr.RunOptions(…), got {type(options).__name__}")
+            raise PlanError(
+                f"`options` takes hr.RunOptions(…), got {type(options).__name__}",
+                hint="such as `options=hr.RunOptions(restarts=5)`",
+            )
         settings = chosen._settings(state_dir=state_dir, master=master, run=run)
         refresh = self._reload() if watch else None
         return settings, {

@@ -16,10 +16,10 @@ from headrace.jobs.settings import Settings, check_values, load_settings
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Settings of a run that are seldom needed, for the `options` of `pipeline.run` and `pipeline.start`.
+    """Less common settings of a run, for the argument `options` of `pipeline.run` and `pipeline.start`.
 
-    What is None here comes from the environment, from `headrace.toml`, or is the default:
-    docs/reference/settings.md lists them.
+    A setting that is None is taken from the environment, from `headrace.toml`, or has its default: see
+    docs/reference/settings.md.
 
     Raises:
         ConfigurationError: a value is wrong.
@@ -30,35 +30,35 @@ class RunOptions:
     """
 
     available_now: bool | None = None
-    """Whether the run ends when what is there at its start is read; the next one reads what came since."""
+    """Whether to process the data available at the start, then stop; a later run reads newer data."""
     epoch_target: str | timedelta | None = None
-    """How long an epoch should take; its size adapts to it."""
+    """The target duration of an epoch; the size of epochs adapts to it."""
     execution: ExecutionMode | None = None
-    """`resident`: a task that stays handles the messages of a dataflow as they come; `epochs`; `auto`."""
+    """`resident`: a long-running task processes messages of a dataflow as they arrive; `epochs`; `auto`."""
     engine: EngineName | None = None
     """`spark`, or `local`: tasks run in this process, without Spark and Java, for development."""
     restarts: int | None = None
-    """How often an epoch is tried again after an error that may pass."""
+    """How often an epoch is retried after a transient error."""
     start_timeout: str | timedelta | None = None
-    """How long to wait, before the first epoch, for servers that do not answer yet."""
+    """How long to wait before the first epoch for servers that do not answer."""
     keep_checkpoints: int | None = None
-    """How many checkpoints are kept."""
+    """The number of checkpoints that are kept."""
     compact_after: int | None = None
-    """Files of one table and subtask that are merged into one."""
+    """The number of files of one table and subtask that are merged into one."""
     memory: str | None = None
-    """The memory of Spark's driver, as `4g`."""
+    """The memory of Spark's driver, such as `4g`."""
     spark_conf: Mapping[str, str] | None = None
     """Settings of Spark."""
     py_files: Sequence[str] = ()
-    """Files and folders of Python code that the workers need."""
+    """Python files and directories that the workers need."""
     log_dir: str | Path | None = None
-    """Where Spark's log goes."""
+    """The directory of log files."""
     metrics_port: int | None = None
-    """The port at which `/metrics` is served for Prometheus, with `/healthz` and `/readyz`."""
+    """The port of `/metrics` for Prometheus, `/healthz` and `/readyz`."""
     metrics_host: str | None = None
-    """The address that it is served at; the loopback address by default."""
+    """The address to listen on; the loopback address by default."""
     config: str | Path | None = None
-    """A settings file in the place of `headrace.toml`."""
+    """A settings file instead of `headrace.toml`."""
     verbose: bool = False
     """Whether Spark's log is printed."""
 
@@ -100,3 +100,6 @@ class RunOptions:
             flags_at=call_site(),
             config=None if self.config is None else Path(self.config),
         )
+
+
+RunOptions.__init__ = located(RunOptions.__init__)  # type: ignore[method-assign]

@@ -13,6 +13,7 @@ from typing import Literal
 
 from headrace.api.connectors import UNSET, ConfiguredSink, checked_options
 from headrace.api.schemas import Schema
+from headrace.base.call_site import located
 
 __all__ = [
     "blackhole",
@@ -40,6 +41,7 @@ def __dir__() -> list[str]:
     return [*__all__]
 
 
+@located
 def blackhole(
     *,
     format: Literal["json", "debezium_json", "avro", "protobuf", "csv", "raw_string", "raw_bytes"] = UNSET,
@@ -109,6 +111,7 @@ def blackhole(
     return ConfiguredSink("blackhole", checked_options("sink", "blackhole", locals()))
 
 
+@located
 def confluent(
     *,
     bootstrap_servers: str,
@@ -215,6 +218,7 @@ def confluent(
     return ConfiguredSink("confluent", checked_options("sink", "confluent", locals()))
 
 
+@located
 def database(
     *,
     url: str,
@@ -243,6 +247,7 @@ def database(
     return ConfiguredSink("database", checked_options("sink", "database", locals()))
 
 
+@located
 def delta(
     *,
     path: str,
@@ -298,6 +303,7 @@ def delta(
     return ConfiguredSink("delta", checked_options("sink", "delta", locals()))
 
 
+@located
 def filesystem(
     *,
     path: str,
@@ -413,6 +419,7 @@ def filesystem(
     return ConfiguredSink("filesystem", checked_options("sink", "filesystem", locals()))
 
 
+@located
 def iceberg(
     *,
     table_name: str,
@@ -485,6 +492,7 @@ def iceberg(
     return ConfiguredSink("iceberg", checked_options("sink", "iceberg", locals()))
 
 
+@located
 def kafka(
     *,
     bootstrap_servers: str,
@@ -599,6 +607,7 @@ def kafka(
     return ConfiguredSink("kafka", checked_options("sink", "kafka", locals()))
 
 
+@located
 def memory(
     *,
     name: str = UNSET,
@@ -611,6 +620,7 @@ def memory(
     return ConfiguredSink("memory", checked_options("sink", "memory", locals()))
 
 
+@located
 def mqtt(
     *,
     url: str,
@@ -707,6 +717,7 @@ def mqtt(
     return ConfiguredSink("mqtt", checked_options("sink", "mqtt", locals()))
 
 
+@located
 def nats(
     *,
     servers: Sequence[str] | str,
@@ -803,6 +814,7 @@ def nats(
     return ConfiguredSink("nats", checked_options("sink", "nats", locals()))
 
 
+@located
 def postgres(
     *,
     url: str,
@@ -831,6 +843,7 @@ def postgres(
     return ConfiguredSink("postgres", checked_options("sink", "postgres", locals()))
 
 
+@located
 def rabbitmq(
     *,
     host: str,
@@ -935,6 +948,7 @@ def rabbitmq(
     return ConfiguredSink("rabbitmq", checked_options("sink", "rabbitmq", locals()))
 
 
+@located
 def redis(
     *,
     target: Literal["string", "list", "hash"],
@@ -1035,6 +1049,7 @@ def redis(
     return ConfiguredSink("redis", checked_options("sink", "redis", locals()))
 
 
+@located
 def single_file(
     *,
     path: str,
@@ -1109,6 +1124,7 @@ def single_file(
     return ConfiguredSink("single_file", checked_options("sink", "single_file", locals()))
 
 
+@located
 def spark(
     *,
     format: str,
@@ -1131,6 +1147,7 @@ def spark(
     return ConfiguredSink("spark", checked_options("sink", "spark", locals()))
 
 
+@located
 def stdout(
     *,
     format: Literal["auto", "table", "json", "debezium_json", "raw_string", "raw_bytes"] = UNSET,
@@ -1201,6 +1218,7 @@ def stdout(
     return ConfiguredSink("stdout", checked_options("sink", "stdout", locals()))
 
 
+@located
 def webhook(
     *,
     endpoint: str,
@@ -1289,6 +1307,7 @@ def webhook(
     return ConfiguredSink("webhook", checked_options("sink", "webhook", locals()))
 
 
+@located
 def websocket(
     *,
     endpoint: str,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from headrace.api.connectors import UNSET, ConfiguredSource, checked_options
 from headrace.api.schemas import Schema
+from headrace.base.call_site import located
 
 __all__ = [
     "confluent",
@@ -38,6 +39,7 @@ def __dir__() -> list[str]:
     return [*__all__]
 
 
+@located
 def confluent(
     *,
     bootstrap_servers: str,
@@ -175,6 +177,7 @@ def confluent(
     return ConfiguredSource("confluent", checked_options("source", "confluent", locals()))
 
 
+@located
 def delta(
     *,
     path: str,
@@ -209,6 +212,7 @@ def delta(
     return ConfiguredSource("delta", checked_options("source", "delta", locals()))
 
 
+@located
 def filesystem(
     *,
     path: str,
@@ -305,6 +309,7 @@ def filesystem(
     return ConfiguredSource("filesystem", checked_options("source", "filesystem", locals()))
 
 
+@located
 def impulse(
     *,
     event_rate: float | None = UNSET,
@@ -334,6 +339,7 @@ def impulse(
     return ConfiguredSource("impulse", checked_options("source", "impulse", locals()))
 
 
+@located
 def kafka(
     *,
     bootstrap_servers: str,
@@ -479,6 +485,7 @@ def kafka(
     return ConfiguredSource("kafka", checked_options("source", "kafka", locals()))
 
 
+@located
 def memory(
     *,
     rows: Any | None = UNSET,
@@ -499,6 +506,7 @@ def memory(
     return ConfiguredSource("memory", checked_options("source", "memory", locals()))
 
 
+@located
 def mqtt(
     *,
     url: str,
@@ -606,6 +614,7 @@ def mqtt(
     return ConfiguredSource("mqtt", checked_options("source", "mqtt", locals()))
 
 
+@located
 def nats(
     *,
     servers: Sequence[str] | str,
@@ -754,6 +763,7 @@ def nats(
     return ConfiguredSource("nats", checked_options("source", "nats", locals()))
 
 
+@located
 def nexmark(
     *,
     event_rate: float,
@@ -778,6 +788,7 @@ def nexmark(
     return ConfiguredSource("nexmark", checked_options("source", "nexmark", locals()))
 
 
+@located
 def polling_http(
     *,
     endpoint: str,
@@ -881,6 +892,7 @@ def polling_http(
     return ConfiguredSource("polling_http", checked_options("source", "polling_http", locals()))
 
 
+@located
 def postgres(
     *,
     url: str,
@@ -922,6 +934,7 @@ def postgres(
     return ConfiguredSource("postgres", checked_options("source", "postgres", locals()))
 
 
+@located
 def rabbitmq(
     *,
     host: str,
@@ -1036,6 +1049,7 @@ def rabbitmq(
     return ConfiguredSource("rabbitmq", checked_options("source", "rabbitmq", locals()))
 
 
+@located
 def single_file(
     *,
     path: str,
@@ -1125,6 +1139,7 @@ def single_file(
     return ConfiguredSource("single_file", checked_options("source", "single_file", locals()))
 
 
+@located
 def spark(
     *,
     format: str,
@@ -1156,6 +1171,7 @@ def spark(
     return ConfiguredSource("spark", checked_options("source", "spark", locals()))
 
 
+@located
 def sse(
     *,
     endpoint: str,
@@ -1253,6 +1269,7 @@ def sse(
     return ConfiguredSource("sse", checked_options("source", "sse", locals()))
 
 
+@located
 def websocket(
     *,
     endpoint: str,

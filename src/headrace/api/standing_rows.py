@@ -28,7 +28,7 @@ class Appended:
         self.total = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take the rows of an epoch."""
+        """Add the rows of an epoch."""
         self.total += rows.num_rows
         self._rows.extend(_cells(rows.slice(max(0, rows.num_rows - MAX_ROWS)).select(self._columns.names)))
 

@@ -33,6 +33,7 @@ from headrace.api.function_calls import call_operator, call_schema
 from headrace.api.grouped import GroupedStream
 from headrace.api.joins import JoinKeys, JoinType, join_text
 from headrace.api.live_table import LiveTable
+from headrace.api.other_names import missing_attribute
 from headrace.api.query_text import QueryText, SqlText, add_items, expression_text
 from headrace.api.run_options import RunOptions
 from headrace.api.schemas import Schema, parse_schema
@@ -57,10 +58,10 @@ DEFAULT_LATENESS = timedelta(seconds=1)
 
 
 class Stream:
-    """Rows on their way from one operator to the next; made by methods of a pipeline and of streams.
+    """The rows that an operator sends to the next; created by methods of a pipeline and of streams.
 
     Methods that compute with columns (`filter`, `select`, `group_by`, `join`, `sql` …) take SQL expressions,
-    as strings or made with `hr.col`, and mean what SQL means. They need the columns of the stream: see
+    as strings or made with `hr.col`, with the semantics of SQL. They need the columns of the stream: see
     `schema`.
 
     >>> import headrace as hr
@@ -100,7 +101,7 @@ class Stream:
 
     @property
     def is_updating(self) -> bool:
-        """Whether rows may be taken back later, as those of an aggregate without a window.
+        """Whether rows may be retracted later, as those of an aggregate without a window.
 
         >>> import headrace as hr
         >>> stream = hr.Pipeline().source("memory", rows=[{"id": 1}])
@@ -108,6 +109,12 @@ class Stream:
         True
         """
         return self._shape.updating
+
+    if not TYPE_CHECKING:  # to a type checker a class with __getattr__ has every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            columns = None if name.startswith("_") else self._shape.columns
+            raise missing_attribute(self, name, () if columns is None else columns.names)
 
     def __repr__(self) -> str:
         from headrace.sql.types import type_name
@@ -126,10 +133,10 @@ class Stream:
 
         Args:
             conditions: SQL expressions of type BOOLEAN.
-            id: what the operator is called.
+            id: the name of the operator.
 
         Returns:
-            The stream of the rows that are kept.
+            The stream of these rows.
 
         Raises:
             PlanError: the columns of the stream are not known, or there is no condition.
@@ -156,19 +163,19 @@ class Stream:
         id: str | None = None,  # noqa: A002
         **named: str | Column,
     ) -> Stream:
-        """Choose and compute columns; the result has these alone.
+        """Choose and compute columns; the result has only these.
 
         Args:
-            columns: columns and expressions, `AS` gives them names: `"amount * 2 AS double"`, `"*"`. A
+            columns: columns and expressions, with names after `AS`: `"amount * 2 AS double"`, `"*"`. A
                 mapping names several: `{"double": "amount * 2"}`.
-            id: what the operator is called.
+            id: the name of the operator.
             named: expressions by the names of their columns.
 
         Returns:
             The stream of these columns.
 
         Raises:
-            PlanError: the columns of the stream are not known, or none is chosen.
+            PlanError: the columns of the stream are not known, or no column is given.
             SqlError: an expression is wrong.
 
         >>> import headrace as hr
@@ -197,7 +204,7 @@ class Stream:
 
         Args:
             columns: expressions with an alias, or mappings of names to expressions.
-            id: what the operator is called.
+            id: the name of the operator.
             named: expressions by the names of their columns.
 
         Returns:
@@ -242,11 +249,11 @@ class Stream:
 
     @located
     def drop(self, *columns: str, id: str | None = None) -> Stream:  # noqa: A002
-        """Leave columns out.
+        """Remove columns.
 
         Args:
             columns: their names.
-            id: what the operator is called.
+            id: the name of the operator.
 
         Returns:
             The stream of the other columns.
@@ -276,18 +283,18 @@ class Stream:
         id: str | None = None,  # noqa: A002
         **named: str,
     ) -> Stream:
-        """Give columns other names.
+        """Rename columns.
 
         Args:
             columns: old name → new name, as `{"id": "order_id"}`.
-            id: what the operator is called.
+            id: the name of the operator.
             named: the same as keywords: `rename(old="new")`.
 
         Returns:
             The stream with the new names.
 
         Raises:
-            PlanError: there is no such column, or two would have one name.
+            PlanError: there is no such column, or two columns would have the same name.
 
         >>> import headrace as hr
         >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill", "amount": 3}])
@@ -309,13 +316,13 @@ class Stream:
 
     @located
     def distinct(self, *, id: str | None = None) -> Stream:  # noqa: A002
-        """Keep each different row once, as SELECT DISTINCT does.
+        """Remove duplicate rows, as SELECT DISTINCT does.
 
         Args:
-            id: what the operator and its state are called.
+            id: the name of the operator and its state.
 
         Returns:
-            The stream of different rows. It is updating, unless the rows are results of windows.
+            The stream without duplicates. It is updating, unless the rows are results of windows.
 
         Raises:
             PlanError: the columns of the stream are not known.
@@ -359,7 +366,7 @@ class Stream:
         """Divide all rows into windows of `width`, one after the other.
 
         Args:
-            width: how long a window is, as `"10s"` or a timedelta.
+            width: the length of a window, as `"10s"` or a timedelta.
 
         Returns:
             The windows, for `.aggregate(…)`. With keys it is `stream.group_by(…).tumble(…)`.
@@ -379,8 +386,8 @@ class Stream:
         """Divide all rows into windows of `width` that begin every `slide`.
 
         Args:
-            slide: how far the windows are apart.
-            width: how long a window is.
+            slide: the distance between the starts of windows.
+            width: the length of a window.
 
         Returns:
             The windows, for `.aggregate(…)`.
@@ -397,10 +404,10 @@ class Stream:
 
     @located
     def session(self, gap: str | timedelta) -> GroupedStream:
-        """Divide all rows into windows with less than `gap` between their rows.
+        """Divide all rows into sessions: windows with less than `gap` between their rows.
 
         Args:
-            gap: how long a session is quiet before it ends.
+            gap: a session ends after this long without rows.
 
         Returns:
             The windows, for `.aggregate(…)`.
@@ -427,29 +434,28 @@ class Stream:
         within: str | timedelta | None = None,
         id: str | None = None,  # noqa: A002
     ) -> Stream:
-        """Pair the rows of this stream with those of another.
+        """Join this stream with another.
 
-        The result has the columns of both; columns of `on` with the same name in both are there once. Rows
-        that are results of the same windows are paired by window. Otherwise each row waits for partners as
-        long as `updating_ttl` says (24 hours), and a left, right or full join is updating. With `within`, an
-        inner join of streams that are not updating removes rows as soon as the watermark shows that no row on
-        time can be their partner.
+        The result has the columns of both; columns of `on` with the same name appear once. Rows that are
+        results of the same windows are joined by window. Otherwise each row is kept for `updating_ttl` (24
+        hours), and a left, right or full join is updating. With `within`, an inner join of append-only
+        streams removes rows as soon as the watermark shows that no match can follow.
 
         Args:
             other: the other stream, of the same pipeline.
             on: the name of a column of both, several of them, a mapping of this stream's columns to the
                 other's, or a condition over the tables `input` and `other`, such as `"input.id =
                 other.order_id"`.
-            how: which rows without a partner are in the result: none (`inner`), those of this stream
+            how: which rows without a match are in the result: none (`inner`), those of this stream
                 (`left`), of the other (`right`), or both (`full` or `outer`).
-            within: only rows whose event times are at most this far apart are partners.
-            id: what the operator and its state are called.
+            within: the maximum distance between the event times of a pair.
+            id: the name of the operator and its state.
 
         Returns:
-            The stream of pairs.
+            The joined stream.
 
         Raises:
-            PlanError: `other` is no stream of this pipeline, columns are not known, both have a column of
+            PlanError: `other` is not a stream of this pipeline, columns are not known, both have a column of
                 the same name, or columns of `on` have types whose values are never equal.
             SqlError: the condition is wrong.
 
@@ -467,7 +473,7 @@ class Stream:
 
     @located
     def union(self, *others: Stream) -> Stream:
-        """Bring the rows of several streams together; the watermark is the minimum.
+        """Merge the rows of several streams; the watermark is the minimum.
 
         Args:
             others: streams of the same pipeline. Where the columns of all are known, they must have the same
@@ -477,7 +483,7 @@ class Stream:
             The stream of all rows.
 
         Raises:
-            PlanError: there is no other stream, one is no stream of this pipeline, or the columns differ.
+            PlanError: no other stream is given, one is not a stream of this pipeline, or the columns differ.
 
         >>> import headrace as hr
         >>> pipeline = hr.Pipeline()
@@ -532,8 +538,8 @@ class Stream:
 
         Args:
             query: one SELECT. It may also read the tables and views of the pipeline.
-            id: what its operators and their state are called.
-            tables: other streams, by the names they have in the query.
+            id: the name of its operators and their state.
+            tables: other streams, by their names in the query.
 
         Returns:
             The stream of its rows.
@@ -554,7 +560,7 @@ class Stream:
         """Let the SQL of the pipeline read this stream as a table.
 
         Args:
-            name: the name of the table; SQL does not tell upper from lower case in it.
+            name: the name of the table; not case-sensitive.
 
         Returns:
             This stream.
@@ -585,25 +591,24 @@ class Stream:
         schema: Schema | None = None,
         **options: Any,
     ) -> Stream:
-        """Send the rows through an operator of your own.
+        """Apply your own operator.
 
-        Of an updating stream the operator gets batches with a column `_retract`, true in rows that are taken
-        back. Its result is updating if `schema` has that column: `{"n": "BIGINT", "_retract": "BOOLEAN"}`.
-        Rows with a `_retract` that the schema does not declare are refused where a query reads them.
+        For an updating stream the batches have a column `_retract`, true for retracted rows. Its result is
+        updating if `schema` has that column: `{"n": "BIGINT", "_retract": "BOOLEAN"}`. Rows with a `_retract`
+        that the schema does not declare are refused where a query reads them.
 
         Args:
             operator: an `ArrowOperator`, or the registered name of one.
-            others: further inputs: the operator sees this stream as input 0, the first of the others as input
-            1.
+            others: further inputs; this stream is input 0, the others are the inputs 1, 2, …
             id: the name of the operator and of its state; keep it when the pipeline changes.
-            schema: the columns that the operator emits, if queries follow.
+            schema: the columns that the operator emits; needed if queries follow.
             options: the options of an operator that is given by name.
 
         Returns:
-            The stream of what the operator emits.
+            The output stream of the operator.
 
         Raises:
-            PlanError: it is no operator, or it cannot be sent to the workers.
+            PlanError: `operator` is not an operator, or cannot be pickled for the workers.
 
         >>> import headrace as hr
         >>> class Twice(hr.ArrowOperator):
@@ -625,15 +630,15 @@ class Stream:
     ) -> Stream:
         """Apply a function from record batch to record batch.
 
-        Batches of an updating stream have a column `_retract`, true in rows that are taken back. The function
-        must return it with the rows it returns; the result is updating too.
+        Batches of an updating stream have a column `_retract`, true for retracted rows. The function must
+        keep this column; the result is updating too.
 
         Args:
             function: gets a `pyarrow.RecordBatch` with the event time in `_timestamp`, and returns one, of
                 any number of rows; one without rows is dropped.
-            schema: the columns that it returns, if queries follow. Its batches are brought to these columns
-                and types; what the schema does not name is dropped.
-            id: what the operator is called.
+            schema: the columns that it returns; needed if queries follow. Batches are cast to these columns
+                and types, and other columns are dropped.
+            id: the name of the operator.
 
         Returns:
             The stream of the batches it returns.
@@ -660,24 +665,23 @@ class Stream:
         schema: Schema | None = None,
         id: str | None = None,  # noqa: A002
     ) -> Stream:
-        """Apply a function that makes any number of rows of each row, or batches of each batch.
+        """Apply a function that returns any number of rows for each row, or of batches for each batch.
 
         Args:
             function: gets a row as a dict and returns dicts; with `per="batch"` gets a `pyarrow.RecordBatch`
                 and returns batches. A row that it returns has the event time of the row it came from, unless
                 it has a `_timestamp`.
             per: `row`, or `batch`, which is much faster.
-            schema: the columns that it returns, if queries follow. Its rows are brought to these columns and
-                types; what the schema does not name is dropped.
-            id: what the operator is called.
+            schema: the columns that it returns; needed if queries follow. Rows are cast to these columns and
+                types, and other columns are dropped.
+            id: the name of the operator.
 
         Returns:
             The stream of the rows it returns.
 
         Raises:
-            PlanError: `function` cannot be called, or the stream is updating: its rows may be taken back,
-                which a function of one row cannot know. With `per="batch"` it must keep `_retract`, as for
-                `map`.
+            PlanError: `function` cannot be called, or the stream is updating: a function of one row
+                cannot handle retractions. With `per="batch"` it must keep `_retract`, as for `map`.
 
         >>> import headrace as hr
         >>> lines = hr.Pipeline().source("memory", rows=[{"line": "a b"}, {"line": "c"}])
@@ -716,13 +720,13 @@ class Stream:
             into: the name of the new column; for `@hr.udtf` the names of all columns it gives.
             schema: the columns of this stream, which an asynchronous function needs if they are not known:
                 rows that wait for it are part of the checkpoint.
-            id: what the operator and its state are called.
+            id: the name of the operator and its state.
 
         Returns:
             The stream with the new columns.
 
         Raises:
-            PlanError: it is no such function, or the names do not fit.
+            PlanError: `function` is not such a function, or the columns do not match its arguments.
 
         >>> import headrace as hr
         >>> @hr.udf
@@ -756,14 +760,14 @@ class Stream:
     ) -> Stream:
         """Take event time from a column and emit watermarks, as `WATERMARK FOR` does in SQL.
 
-        Of every 512 rows that follow each other the least time counts, and of these the greatest, less
-        `lateness`, is the watermark: windows that end before it close. A stream without a watermark gets one
-        of one second behind event time where a query first reads it.
+        The watermark is the maximum, over chunks of 512 rows, of the minimum time of the chunk, minus
+        `lateness`: windows that end before it close. A stream without a watermark gets one with a lateness of
+        one second where a query first reads it.
 
         Args:
             column: a column of type TIMESTAMP; it becomes the event time of its row.
-            lateness: how far the watermark stays behind.
-            id: what the operator is called.
+            lateness: how far the watermark is behind event time.
+            id: the name of the operator.
 
         Returns:
             The stream with this event time.
@@ -801,13 +805,13 @@ class Stream:
 
     @located
     def key_by(self, *columns: str) -> Stream:
-        """Bring rows with equal values in these columns to the same subtask of the next operator.
+        """Send rows with equal values in these columns to the same subtask of the next operator.
 
         Args:
             columns: their names; without any, all rows go to one subtask.
 
         Returns:
-            The stream by key.
+            The keyed stream.
 
         Raises:
             PlanError: there is no such column.
@@ -828,7 +832,7 @@ class Stream:
 
     @located
     def broadcast(self) -> Stream:
-        """Bring every row to every subtask of the next operator.
+        """Send every row to every subtask of the next operator.
 
         Returns:
             The stream, broadcast.
@@ -841,11 +845,11 @@ class Stream:
 
     @located
     def output(self, name: str, *, schema: Schema | None = None) -> Stream:
-        """What the operator before sends to one of its named outputs, such as `dead_letter` of a source.
+        """A named output of the operator or source, such as `dead_letter` of a source.
 
         Args:
             name: the output.
-            schema: its columns, if queries follow.
+            schema: its columns; needed if queries follow.
 
         Returns:
             The stream of that output.
@@ -890,11 +894,11 @@ class Stream:
             options: the options of a connector that is given by name.
 
         Returns:
-            This stream, which may be used further.
+            This stream.
 
         Raises:
             ConfigurationError: an option is wrong.
-            PlanError: the sink cannot take an updating stream, or another writes to the same place.
+            PlanError: the sink does not accept an updating stream, or another sink has the same target.
 
         >>> import headrace as hr
         >>> pipeline = hr.Pipeline()
@@ -922,13 +926,13 @@ class Stream:
     ) -> LiveTable:
         """Run everything upstream of the stream and display its rows live; nothing is written to sinks.
 
-        In a notebook the table is redrawn after each epoch and settles when the run ends. Elsewhere it is
-        written to standard output at the end. An interrupt ends the run and keeps the table.
+        In a notebook the table is redrawn after each epoch until the run ends. Elsewhere it is written to
+        standard output at the end. An interrupt ends the run and keeps the table.
 
         Args:
-            n: how many rows are shown, the newest.
-            timeout: end the run after this many seconds; a stream that never ends needs it.
-            max_epochs: end the run after so many epochs.
+            n: how many of the newest rows are shown.
+            timeout: end the run after this many seconds; needed for unbounded streams.
+            max_epochs: end the run after this many epochs.
             parallelism: how many subtasks an operator has.
             options: the other settings of the run.
 
@@ -936,7 +940,7 @@ class Stream:
             The table.
 
         Raises:
-            HeadraceError: what made the run fail.
+            HeadraceError: the run failed.
 
         >>> import headrace as hr
         >>> sales = hr.Pipeline().source("memory", rows=[{"shop": "mill"}])
@@ -1109,7 +1113,7 @@ def _check_output(name: object, node: str, operator: ArrowOperator | SourceOpera
     options = getattr(operator, "options", None)
     if name == DEAD_LETTER and getattr(options, "bad_data", None) is not None:
         raise PlanError(message, hint="pass `bad_data='dead_letter'` to the source")
-    hint = suggest(name, outputs, listing="its outputs are") if outputs else "it has only the one it is"
+    hint = suggest(name, outputs, listing="its outputs are") if outputs else "it has only its default output"
     raise PlanError(message, hint=hint)
 
 

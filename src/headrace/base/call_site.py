@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, suggest
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 _COMMAND_LINE = f"{_PACKAGE}cli{os.sep}"
@@ -70,5 +72,25 @@ def located(method: Callable[Parameters, Result]) -> Callable[Parameters, Result
         except HeadraceError as error:
             error.where = error.where or call_site()
             raise
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is None or trace.tb_next is not None:
+                raise  # raised inside, not by the call
+            raise TypeError(suggest_argument(error, inspect.signature(method))) from None
 
     return call
+
+
+_UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'$")
+
+
+def suggest_argument(error: TypeError, signature: inspect.Signature) -> str:
+    """The message of a call that does not fit its signature, with the names similar to a misspelt one."""
+    message = str(error)
+    match = _UNEXPECTED.search(message)
+    names = [name for name, parameter in signature.parameters.items() if parameter.kind in _BY_NAME]
+    hint = None if match is None else suggest(match[1], names)
+    return message if hint is None else f"{message}: {hint}"
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -388,6 +388,15 @@ def suggest(
     return f"{listing} {', '.join(names)}" if listing and names else None
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "argument"), counted(2, "argument")
+    ('1 argument', '2 arguments')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def user_traceback(error: BaseException) -> str:
     """The traceback from the first frame of the user's code on; empty if there is none."""
     trace = error.__traceback__

@@ -76,9 +76,23 @@ def explain_problem(item: ErrorDetails, model: type[BaseModel]) -> tuple[str | N
     message = describe_problem(item, f"option `{name}`")
     if _is_hidden(option, model):
         return option, message
-    message = f"{message}, got {item['input']!r}"
+    message = f"{message}, got {_shown(item['input'])}"
     near = suggest_value(item)
     return option, message if near is None else f"{message}: {near}"
+
+
+_SHOWN_ITEMS, _SHOWN_CHARACTERS = 5, 200
+"""How much of a wrong value is shown."""
+
+
+def _shown(value: Any) -> str:
+    """The value as Python writes it, or its beginning if it is long."""
+    if isinstance(value, list | tuple) and len(value) > _SHOWN_ITEMS:
+        beginning = ", ".join(map(repr, value[:_SHOWN_ITEMS]))
+        text = f"[{beginning}, … ({len(value):,} items)]"
+    else:
+        text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def _is_hidden(option: str, model: type[BaseModel]) -> bool:

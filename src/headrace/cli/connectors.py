@@ -109,8 +109,10 @@ def _show(name: str, *, as_json: bool) -> None:
 @connectors.command
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("--rows", default=SAMPLE_ROWS, show_default=True, help="How many rows of a source to read.")
-@click.option("--seconds", default=SAMPLE_SECONDS, show_default=True, help="How long to wait for them.")
+@click.option(
+    "--rows", default=SAMPLE_ROWS, show_default=True, help="The number of rows to read from a source."
+)
+@click.option("--seconds", default=SAMPLE_SECONDS, show_default=True, help="How long to wait for the rows.")
 @verbose_option
 def test(table: str, files: tuple[str, ...], rows: int, seconds: float, verbose: bool) -> None:  # noqa: ARG001
     """Test the connector of a table.

@@ -288,7 +288,7 @@ def check_extra(extra: str, *, package: str, use: str) -> Check:
 
 
 @click.command
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a list for people.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(as_json: bool) -> int:
     """Check whether Headrace can run here, and show what is missing.
 

@@ -31,14 +31,17 @@ Format = Literal["text", "mermaid", "json"]
 @click.option(
     "--format",
     type=click.Choice(["text", "mermaid", "json"]),
-    help="For people, for a diagram, or for programs.  [default: text]",
+    help="The output format.  [default: text]",
 )
 @click.option("--mermaid", is_flag=True, help="The same as --format mermaid.")
 @click.option(
-    "--html", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page with a picture."
+    "--html", type=click.Path(path_type=Path), metavar="FILE.html", help="Write an HTML page with a diagram."
 )
 @click.option(
-    "--plan", "as_plan", is_flag=True, help="Of a dataflow, show what the engine runs, not its graph."
+    "--plan",
+    "as_plan",
+    is_flag=True,
+    help="For a dataflow: show the plan of the engine instead of the graph.",
 )
 @click.option("--spark", is_flag=True, help="Also show Spark's own plan; starts Spark.")
 @click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Plan for this many subtasks.")

@@ -28,7 +28,7 @@ udf_option = click.option(
 run_functions_option = click.option(
     "--run-functions",
     is_flag=True,
-    help="Run the sources of CREATE FUNCTION … LANGUAGE python, to know types that only running tells.",
+    help="Run the sources of CREATE FUNCTION … LANGUAGE python to find types that are not annotated.",
 )
 
 

@@ -26,15 +26,19 @@ _MOST_SHOWN = 20
 @click.command
 @program_arguments
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the recording goes."
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The directory of the recording.",
 )
 @run_options
 def record(files: tuple[str, ...], texts: tuple[str, ...], out: Path, **options: Any) -> None:
-    """Run a pipeline and record what it reads and sends.
+    """Run a pipeline and record its input and output.
 
-    Recorded is what comes from outside, and what operators send and sinks write. It takes what `headrace run`
-    takes. Each epoch is in the recording once, also after a crash: then run the same command again, with the
-    same --state-dir.
+    The recording holds the rows that the sources read, the messages between operators and the rows that go to
+    the sinks. The options are those of `headrace run`. After a crash, run the same command again with the
+    same --state-dir: each epoch is recorded once.
     """
     from headrace.base.errors import ConfigurationError
     from headrace.connectors.recording.files import HEADER
@@ -61,18 +65,22 @@ def record(files: tuple[str, ...], texts: tuple[str, ...], out: Path, **options:
     "--speed",
     default="max",
     metavar="2x|max",
-    help="How fast: 1x is as it was, max, the default, as fast as it goes.",
+    help="The speed: 1x is the recorded pace; max, the default, does not wait.",
 )
-@click.option("--from", "start", metavar="TIME", help="Begin here: a time, or a duration such as 90s.")
-@click.option("--to", "end", metavar="TIME", help="End here: a time, or a duration since the start.")
+@click.option(
+    "--from", "start", metavar="TIME", help="Start here: a time, or a duration since the start, such as 90s."
+)
+@click.option("--to", "end", metavar="TIME", help="Stop here: a time, or a duration since the start.")
 @click.option(
     "--only",
     metavar="NODE",
-    help="Run this node of a dataflow alone; what others sent to it comes from the recording.",
+    help="Run only this node of a dataflow; its inputs come from the recording.",
 )
-@click.option("--compare", is_flag=True, help="Say what differs from the recording, and exit with 1 then.")
-@click.option("--write-sinks", is_flag=True, help="Write to the sinks too; they are left out otherwise.")
-@click.option("-q", "--quiet", is_flag=True, help="Show what operators print and differences, nothing else.")
+@click.option(
+    "--compare", is_flag=True, help="Compare the output with the recording; exit with 1 if it differs."
+)
+@click.option("--write-sinks", is_flag=True, help="Write to the sinks; by default nothing is written.")
+@click.option("-q", "--quiet", is_flag=True, help="Show the output of operators and differences only.")
 def replay(
     directory: Path,
     files: tuple[str, ...],
@@ -85,10 +93,10 @@ def replay(
     write_sinks: bool,
     quiet: bool,
 ) -> int:
-    """Feed a recording to its pipeline again, or to another.
+    """Run a pipeline on recorded input.
 
-    The pipeline is the one that was recorded, unless FILE names another. It runs in this process, without
-    Spark, and begins with no state. Its sources are not read.
+    The pipeline is the recorded one, unless FILE names another. It runs in this process, without Spark, and
+    starts without state. Its sources are not read.
     """
     from headrace.api.recording import only_plan, recording_plan, replay_plan
     from headrace.base.errors import UserError

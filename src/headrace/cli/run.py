@@ -59,29 +59,29 @@ JOB_OPTIONS: tuple[Callable[[F], F], ...] = (
         "-s",
         "--state-dir",
         metavar="DIR",
-        help="Keep checkpoints here (a path or URL), and resume from them.",
+        help="Save checkpoints here (a path or URL), and resume from them.",
     ),
     click.option(
         "-p",
         "--parallelism",
         callback=_read_parallelism,
         metavar="N",
-        help="Subtasks of every operator; auto:2-64 follows the load within these bounds.",
+        help="Subtasks of each operator; auto:2-64 scales with the load within these bounds.",
     ),
-    click.option("--master", metavar="URL", help="Where Spark runs; local[*] unless set."),
+    click.option("--master", metavar="URL", help="The Spark master; local[*] unless set."),
     click.option("--max-epochs", type=int, metavar="N", help="Stop after this many epochs."),
     click.option(
         "--available-now",
         is_flag=True,
         default=None,
-        help="Read what is there at the start, from where the last run stopped, and end.",
+        help="Process all data that is available at the start, then stop, as Spark's trigger of that name.",
     ),
-    click.option("--epoch-rows", type=int, metavar="N", help="The most rows an epoch takes."),
+    click.option("--epoch-rows", type=int, metavar="N", help="The maximum number of rows in an epoch."),
     click.option("--epoch-target", metavar="TIME", help="How long an epoch should take, such as 500ms."),
     click.option(
         "--execution",
         type=click.Choice(["auto", "resident", "epochs"]),
-        help="`resident`: a task that stays handles the messages of a dataflow within milliseconds.",
+        help="`resident`: a long-running task handles each message of a dataflow as it arrives.",
     ),
     click.option(
         "--start-timeout",
@@ -91,13 +91,13 @@ JOB_OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option(
         "--allow-drop",
         is_flag=True,
-        help="Drop saved state that the changed pipeline no longer has a place for.",
+        help="Drop saved state that the changed pipeline does not use.",
     ),
     click.option(
         "--py-files",
         multiple=True,
         metavar="FILE",
-        help="A module, package or zip for the workers to import; repeatable, or separated by commas.",
+        help="A module, package or zip that the workers import; repeatable, or separated by commas.",
     ),
     click.option(
         "--conf",
@@ -111,7 +111,7 @@ JOB_OPTIONS: tuple[Callable[[F], F], ...] = (
         "--config",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Settings in TOML; ./headrace.toml if it is there.",
+        help="Settings in TOML; ./headrace.toml if it exists.",
     ),
 )
 """The options that say what a job does, in the order of the help."""
@@ -122,23 +122,23 @@ OPTIONS: tuple[Callable[[F], F], ...] = (
         "--from-epoch",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Resume from this checkpoint, not the last.",
+        help="Resume from the checkpoint of this epoch instead of the last.",
     ),
     click.option(
         "--spark-ui",
         is_flag=True,
-        help="Serve Spark's web pages at the address of the driver: the loopback address in local mode.",
+        help="Serve Spark's web UI at the address of the driver: the loopback address in local mode.",
     ),
-    click.option("--log-dir", metavar="DIR", help="Where log files go, Spark's own among them."),
+    click.option("--log-dir", metavar="DIR", help="The directory of log files, including Spark's."),
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
-        help="Of what is written to stderr; json has a line for each event, with its epoch and operator.",
+        help="The format of stderr; json writes one object per event, with its epoch and operator.",
     ),
     click.option(
         "--log-level",
         metavar="LEVELS",
-        help="What is logged: debug, info, warning or error, also by area, such as info,kafka=debug.",
+        help="The log level: debug, info, warning or error, also by area, such as info,kafka=debug.",
     ),
     click.option(
         "--metrics-port",
@@ -160,9 +160,9 @@ OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--stop-after", metavar="TIME", help="Stop this long after the first epoch, such as 10s."),
     click.option("--watch", is_flag=True, help="Reload operators of a dataflow when their files change."),
     verbose_option,
-    click.option("-q", "--quiet", is_flag=True, help="Show rows and errors, nothing else."),
+    click.option("-q", "--quiet", is_flag=True, help="Show only rows and errors."),
     click.option(
-        "--progress/--no-progress", default=True, help="Whether to show a line about the last epoch."
+        "--progress/--no-progress", default=True, help="Show a progress line about the last epoch, or not."
     ),
     click.option("--submitted", is_flag=True, hidden=True, help="The driver of `headrace submit`."),
 )

@@ -26,7 +26,7 @@ _COUNTERS = ("rows_in", "rows_out", "events", "dropped", "discarded", "late_rows
 
 
 @click.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per run, with all that is known.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run, with all fields.")
 def list_runs(as_json: bool) -> None:
     """List the pipelines of this user that run on this machine."""
     from headrace.jobs.control import running_pipelines
@@ -60,7 +60,7 @@ def list_runs(as_json: bool) -> None:
 
 @click.command
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option("--once", is_flag=True, help="Show it once, and end.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 def top(name: str | None, once: bool) -> None:
     """Show what a running pipeline does, every second.
 
@@ -96,8 +96,8 @@ def top(name: str | None, once: bool) -> None:
 
 @click.command
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option("--all", "every", is_flag=True, help="Stop all that run.")
-@click.option("--wait/--no-wait", default=True, help="Whether to wait until they are over.")
+@click.option("--all", "every", is_flag=True, help="Stop all running pipelines.")
+@click.option("--wait/--no-wait", default=True, help="Whether to wait until they have stopped.")
 @server_options(None)
 def stop(name: str | None, every: bool, wait: bool, server: str | None, token_file: Path | None) -> None:
     """Stop a running pipeline, as Ctrl-C does.

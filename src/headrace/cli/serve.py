@@ -14,19 +14,23 @@ from headrace.cli.terminal import stderr, verbose_option
 @click.command
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", default=5115, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one."
+    "--port",
+    default=5115,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The port; 0 chooses a free one.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("headrace-data"),
     show_default=True,
-    help="Where pipelines, their state and their logs are kept.",
+    help="The directory of pipelines, their state and their logs.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file with a token that every request has to bring.",
+    help="A file with the token that each request must send.",
 )
 @click.option(
     "--users",
@@ -42,23 +46,23 @@ from headrace.cli.terminal import stderr, verbose_option
     help="A host name that requests may use; repeatable.",
 )
 @click.option(
-    "--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="A certificate, with its chain."
+    "--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="The TLS certificate with its chain."
 )
 @click.option(
     "--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="The key of the certificate."
 )
 @click.option(
-    "--master", metavar="URL", help="The Spark of pipelines that name no other; local[*] unless set."
+    "--master", metavar="URL", help="The Spark master of pipelines that set none; local[*] unless set."
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Of what the server and the processes of its pipelines log; text unless set.",
+    help="The log format of the server and its pipelines; text unless set.",
 )
 @click.option(
     "--log-level",
     metavar="LEVELS",
-    help="What the processes of pipelines log: debug, info, warning or error, also by area, such as "
+    help="The log level of pipelines: debug, info, warning or error, also by area, such as "
     "info,engine=debug; info unless set.",
 )
 @verbose_option

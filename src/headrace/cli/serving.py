@@ -62,12 +62,14 @@ def client_of(server: str, token_file: Path | None) -> ServerClient:
     "extra",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A file that a dataflow or a Python pipeline needs, beside it; repeatable.",
+    help="An additional file that the dataflow or Python pipeline needs; repeatable.",
 )
 @click.option("-p", "--parallelism", type=click.IntRange(1, 1024), help="The number of subtasks.")
-@click.option("--dry-run", is_flag=True, help="Say what would happen to the state, and change nothing.")
-@click.option("--allow-drop", is_flag=True, help="Go on without state that the new program cannot take up.")
-@click.option("--ignore-state", is_flag=True, help="Begin without any state.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would happen to the state, without changing anything."
+)
+@click.option("--allow-drop", is_flag=True, help="Drop state that the new program cannot use.")
+@click.option("--ignore-state", is_flag=True, help="Start without state.")
 @click.option("--wait/--no-wait", default=True, help="Whether to wait until it runs.")
 @server_options(DEFAULT)
 def up(
@@ -239,7 +241,7 @@ def _await_running(client: ServerClient, pipeline_id: str) -> None:
 
 
 @click.command
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per pipeline, with all that is known.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per pipeline, with all fields.")
 @server_options(DEFAULT)
 def ps(as_json: bool, server: str, token_file: Path | None) -> None:
     """List the pipelines of a server.
@@ -270,7 +272,7 @@ def ps(as_json: bool, server: str, token_file: Path | None) -> None:
 @click.command
 @click.argument("name", metavar="NAME")
 @click.option("--force", is_flag=True, help="Do not finish the current epoch.")
-@click.option("--ignore-state", is_flag=True, help="Begin without any state.")
+@click.option("--ignore-state", is_flag=True, help="Start without state.")
 @click.option("--wait/--no-wait", default=True, help="Whether to wait until it runs.")
 @server_options(DEFAULT)
 def restart(

@@ -35,7 +35,7 @@ exec {python} "$@"
 @click.option(
     "--python",
     metavar="PROGRAM",
-    help="The Python of the workers: a name on their PATH or a path; python3.N of this version unless set.",
+    help="The Python of the workers: a path, or a name on their PATH; python3.N of this version unless set.",
 )
 def ship_env(file: Path, python: str | None) -> None:
     """Pack this environment for the workers of a cluster.

@@ -38,7 +38,7 @@ def _epoch(function: F) -> F:
         "--epoch",
         type=click.IntRange(min=0),
         metavar="N",
-        help="The checkpoint; the latest unless told.",
+        help="The epoch of a checkpoint; the latest unless set.",
     )(function)
 
 
@@ -195,7 +195,11 @@ def compact(state_dir: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG0
 @state.command
 @_state_dir
 @click.option(
-    "--keep", type=click.IntRange(min=1), default=10, show_default=True, help="Checkpoints to keep."
+    "--keep",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="The number of checkpoints to keep.",
 )
 @_json
 @verbose_option
@@ -218,7 +222,11 @@ def cleanup(state_dir: str, keep: int, as_json: bool, verbose: bool) -> None:  #
 @state.command
 @_state_dir
 @click.option(
-    "-e", "--epoch", type=click.IntRange(min=0), metavar="N", help="The checkpoint; all unless told."
+    "-e",
+    "--epoch",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The epoch of a checkpoint; all checkpoints unless set.",
 )
 @_json
 @verbose_option

@@ -34,18 +34,18 @@ SUBMIT_OPTIONS: tuple[Callable[[F], F], ...] = (
         show_default=True,
         help="Where the driver runs: on this machine, or on the cluster (YARN, Kubernetes).",
     ),
-    click.option("--name", metavar="NAME", help="What the cluster calls the application."),
+    click.option("--name", metavar="NAME", help="The application name on the cluster."),
     click.option(
         "--env",
         "environment",
         metavar="FILE",
-        help="The packages for driver and workers, an archive of `headrace ship-env`.",
+        help="An archive of `headrace ship-env` with the packages for driver and workers.",
     ),
     click.option(
         "--entry",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Write the driver's script here, and keep it.",
+        help="Write the driver's script here and keep it.",
     ),
     click.option("--dry-run", is_flag=True, help="Check everything, print the command, and do not run it."),
 )

@@ -24,7 +24,11 @@ _SAY = 1.0
 _SILENT = 10.0
 
 _dataflow_option = click.option(
-    "-d", "--dataflow", "name", metavar="NAME", help="Its name, job or process, if more than one runs."
+    "-d",
+    "--dataflow",
+    "name",
+    metavar="NAME",
+    help="The name, job or process id of the dataflow, if several run.",
 )
 
 
@@ -59,8 +63,8 @@ def list_topics(name: str | None) -> None:
 @topic.command
 @click.argument("topics", nargs=-1, metavar="TOPIC...")
 @_dataflow_option
-@click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many messages.")
-@click.option("--duration", type=click.FloatRange(min=0), help="End after so many seconds.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option("--duration", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def echo(
     topics: tuple[str, ...], name: str | None, count: int | None, duration: float | None, form: str
@@ -83,9 +87,13 @@ def echo(
 @click.argument("topics", nargs=-1, metavar="TOPIC...")
 @_dataflow_option
 @click.option(
-    "--window", type=click.IntRange(min=2), default=1000, show_default=True, help="Over how many messages."
+    "--window",
+    type=click.IntRange(min=2),
+    default=1000,
+    show_default=True,
+    help="The number of messages to measure.",
 )
-@click.option("--duration", type=click.FloatRange(min=0), help="End after so many seconds.")
+@click.option("--duration", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 def hz(topics: tuple[str, ...], name: str | None, window: int, duration: float | None) -> None:
     """Print every second how often messages are sent: all topics, or those named."""
     sent: dict[str, deque[float]] = {}
@@ -102,11 +110,15 @@ def hz(topics: tuple[str, ...], name: str | None, window: int, duration: float |
 @click.command
 @click.argument("nodes", nargs=-1, metavar="[NODE or NAME]...")
 @_dataflow_option
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the dataflow is over.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines.")
-@click.option("--level", type=click.Choice(["debug", "info", "warning", "error"]), help="Only from it up.")
-@click.option("--run", type=click.IntRange(min=1), help="An earlier run of a server's pipeline.")
-@click.option("--errors", is_flag=True, help="The messages about a server's pipeline.")
+@click.option("-f", "--follow", is_flag=True, help="Follow: print new lines until the dataflow ends.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Start with the last N lines.")
+@click.option(
+    "--level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Print lines of this level and above only.",
+)
+@click.option("--run", type=click.IntRange(min=1), help="Show an earlier run of a server's pipeline.")
+@click.option("--errors", is_flag=True, help="Print the messages about a server's pipeline.")
 @server_options(None)
 def logs(
     nodes: tuple[str, ...],
@@ -168,7 +180,7 @@ def _print_lines(
 
 @click.command
 @click.argument("name", metavar="[NAME or FILE.yml]", required=False)
-@click.option("--mermaid", is_flag=True, help="As Mermaid, which it is anyway.")
+@click.option("--mermaid", is_flag=True, help="Print Mermaid; this is the default.")
 def graph(name: str | None, mermaid: bool) -> None:  # noqa: ARG001 - dora's users type it
     """Draw the graph of a dataflow that runs, or of a file.
 

@@ -50,11 +50,17 @@ def _read_rows(value: Any) -> Any:
                 return pa.Table.from_batches(items)
             if all(isinstance(item, Mapping) for item in items):
                 names = list(dict.fromkeys(name for item in items for name in item))
-                columns = {name: [item.get(name) for item in items] for name in names}
-                return pa.table({name: pa.array(column) for name, column in columns.items()})
+                return pa.table({name: _column(name, items) for name in names})
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ValueError(f"the rows do not fit one schema: {error}") from None
     raise ValueError("give a list of dicts, a pyarrow.Table or a list of pyarrow.RecordBatch")
+
+
+def _column(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Array:
+    try:
+        return pa.array([row.get(name) for row in rows])
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(f"the rows do not fit one schema: column `{name}`: {error}") from None
 
 
 def _describe_rows(table: pa.Table) -> str:

@@ -103,7 +103,7 @@ class EpochLoop:
         self._available_now = available_now
         self._stop_requested = self._immediate = False
         self._spent: dict[str, float] = {}
-        """By phase: how many seconds of the epoch at work went into it."""
+        """By phase: how many seconds of the current epoch went into it."""
         self._lag: Mapping[str, Lag] = {}
         self._load = 0.0
         self.exhausted = False

@@ -22,7 +22,7 @@ from headrace.exchanges.spark.preflight import Preflight
 from headrace.model.plan import Plan
 
 _TURN = threading.RLock()
-"""Held by the epoch at work: like a worker, this process runs one task at a time, of whatever pipeline."""
+"""Held by the current epoch: like a worker, this process runs one task at a time, of whatever pipeline."""
 
 
 class LocalExchange:

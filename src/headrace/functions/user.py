@@ -107,11 +107,11 @@ def udf(
 
     Calls of an `async def` run concurrently, at most `max_in_flight` (or `allowed_in_flight`) in a subtask. A
     call that exceeds `timeout` or raises is retried up to `retries` times; then `on_error` decides whether
-    the run fails or the result is NULL. With `ordered`, rows stay in their order.
+    the run fails or the result is NULL. With `ordered`, the order of rows is kept.
 
     Args:
         function: annotated with the types of its arguments and of its result.
-        name: what it is called in SQL; its own name unless told otherwise.
+        name: its name in SQL; by default its own name.
         arguments: the types of its arguments, with `vectorized`.
         returns: the type of its result, with `vectorized`.
         vectorized: whether it takes Arrow arrays.
@@ -121,7 +121,7 @@ def udf(
         The function for SQL, which can still be called.
 
     Raises:
-        ConfigurationError: its types are not said, or SQL has none like them.
+        ConfigurationError: its types are not declared, or have no SQL type.
 
     >>> import headrace as hr
     >>> @hr.udf
@@ -160,14 +160,14 @@ def async_udf(
 
     Args:
         function: an `async def`, annotated.
-        name: what it is called in SQL.
+        name: its name in SQL.
         options: `ordered`, `timeout`, `max_in_flight`, `retries`, `on_error`: see `udf`.
 
     Returns:
         The function for SQL.
 
     Raises:
-        ConfigurationError: it is not asynchronous, or its types are not said.
+        ConfigurationError: it is not asynchronous, or its types are not declared.
 
     >>> import headrace as hr
     >>> @hr.async_udf(timeout="2s", on_error="null")
@@ -218,13 +218,13 @@ def udaf(
 
     Args:
         function: a function over lists, or the class of an accumulator.
-        name: what it is called in SQL.
+        name: its name in SQL.
 
     Returns:
         The aggregate for SQL.
 
     Raises:
-        ConfigurationError: its types are not said, or a method is missing.
+        ConfigurationError: its types are not declared, or a method is missing.
 
     >>> import headrace as hr
     >>> @hr.udaf
@@ -260,13 +260,13 @@ def udtf(
 
     Args:
         function: a generator, annotated.
-        name: what it is called in SQL.
+        name: its name in SQL.
 
     Returns:
         The function for SQL.
 
     Raises:
-        ConfigurationError: its types are not said.
+        ConfigurationError: its types are not declared.
 
     >>> import headrace as hr
     >>> from collections.abc import Iterator
@@ -293,14 +293,14 @@ def native_udf(
 ) -> NativeFunction:
     """Make a function of a shared library callable from SQL; `headrace_function.h` is its interface.
 
-    Rows in which an argument is NULL are skipped, unless it is `nullable`.
+    The function is not called for rows with a NULL argument, unless it is `nullable`.
 
     Args:
-        name: what it is called in SQL.
+        name: its name in SQL.
         library: the file.
         arguments: the types of its arguments.
         returns: the type of its result.
-        symbol: what it is called in the library; `name` unless told otherwise.
+        symbol: its name in the library; by default `name`.
         nullable: whether it is also called for rows in which an argument is NULL.
 
     Returns:
@@ -387,7 +387,7 @@ def load_udfs(path: str | Path) -> list[Function]:
     """The functions of a Python file, of a Python module (`package.module`), or of a Rust file, in order.
 
     Files written for Arroyo load unchanged: `from arroyo_udf import udf` gives this module's. The functions
-    of a file, and what they use from it, are pickled by value, so workers need not have the file.
+    of a file, and what they use from it, are pickled by value, so workers do not need the file.
 
     Args:
         path: the file, or the name of the module.

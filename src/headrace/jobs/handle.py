@@ -45,14 +45,14 @@ _EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run is, and a sentence about it.
+    """The state of a run, with a message.
 
     Attributes:
         state: `starting`, `running`, `stopping`, `finished`, `stopped` or `failed`.
-        message: a sentence for people.
+        message: an explanation.
 
     >>> import headrace as hr
-    >>> status = hr.RunStatus("stopping", "the epoch at work is finished and committed")
+    >>> status = hr.RunStatus("stopping", "the current epoch is finished and committed")
     >>> status.is_active
     True
     """
@@ -62,14 +62,14 @@ class RunStatus:
 
     @property
     def is_active(self) -> bool:
-        """Whether the run is not over."""
+        """Whether the run has not ended."""
         return self.state in {"starting", "running", "stopping"}
 
 
 class PipelineRun:
-    """A pipeline that runs in the background, as `pipeline.start()` returns it.
+    """The handle of a pipeline that runs in the background, returned by `pipeline.start()`.
 
-    All of it may be used from any thread. As a context manager it stops the run at the end of the block.
+    It is thread-safe. As a context manager it stops the run at the end of the block.
 
     >>> import headrace as hr
     >>> pipeline = hr.Pipeline("clicks")
@@ -236,12 +236,12 @@ class PipelineRun:
 
     @property
     def is_active(self) -> bool:
-        """Whether the run is not over."""
+        """Whether the run has not ended."""
         return not self._over.is_set()
 
     @property
     def status(self) -> RunStatus:
-        """Where the run is, with a sentence about it."""
+        """The state of the run, with a message."""
         # Asked before the outcome is looked at: a run that is over has left one.
         is_active = self.is_active
         with self._lock:
@@ -252,7 +252,7 @@ class PipelineRun:
         if not is_active and result is not None:
             return RunStatus(_outcome(result), _summary(result))
         if self._stop.is_set():
-            return RunStatus("stopping", "the epoch at work is finished and committed")
+            return RunStatus("stopping", "the current epoch is finished and committed")
         if waits := self.waiting_for:
             return RunStatus("running" if engine_ready else "starting", str(waits[0]))
         if last is not None:
@@ -263,23 +263,23 @@ class PipelineRun:
 
     @property
     def parallelism(self) -> int:
-        """How many subtasks an operator has, in the next epoch."""
+        """The number of subtasks of an operator, from the next epoch on."""
         return self._execution.rescaling.parallelism
 
     @property
     def waiting_for(self) -> Sequence[Wait]:
-        """The servers that do not answer and that the run waits for, the oldest wait first."""
+        """The unavailable servers that the run waits for, the longest wait first."""
         return self._execution.waits.current if self.is_active else ()
 
     @property
     def last_progress(self) -> Progress | None:
-        """The last epoch that was committed; None before the first."""
+        """The last committed epoch; None before the first."""
         with self._lock:
             return self._recent[-1] if self._recent else None
 
     @property
     def recent_progress(self) -> list[Progress]:
-        """The last 100 epochs that were committed, the oldest first."""
+        """The last 100 committed epochs, the oldest first."""
         with self._lock:
             return list(self._recent)
 
@@ -287,18 +287,18 @@ class PipelineRun:
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
         """The counters of every source and operator by their ids, summed over the epochs of this run.
 
-        Besides what an operator counts itself: `rows_in`, `rows_out`, `bytes_in`, `bytes_out`, the `seconds`
-        that it worked, of a state `state_rows` and `state_bytes`, of a sink `commits` and `commit_seconds`.
+        Besides its own counters an operator has `rows_in`, `rows_out`, `bytes_in`, `bytes_out` and `seconds`
+        of work; with state `state_rows` and `state_bytes`; a sink `commits` and `commit_seconds`.
         """
         with self._lock:
             return {} if self._tally is None else self._tally.measured.operators()
 
     def metrics_snapshot(self) -> dict[str, Any]:
-        """Everything that the run measures of itself, with the last ten minutes, as plain data.
+        """All metrics of the run, with the history of the last ten minutes, as plain data.
 
         Returns:
-            The totals of the run, of every operator and subtask, and how they grew: docs/how-to/monitor.md
-            explains it. Empty until the state is resumed.
+            The totals of the run, of every operator and subtask, and their history: see
+            docs/how-to/monitor.md. Empty until the state is restored.
         """
         return self._measure()
 
@@ -316,28 +316,28 @@ class PipelineRun:
 
     @property
     def result(self) -> RunResult | None:
-        """What the run did, once it is over and has not failed."""
+        """The summary of the run, once it has ended without an error."""
         return None if self.is_active else self._result
 
     def exception(self) -> BaseException | None:
-        """What made the run fail.
+        """The error that ended the run.
 
         Returns:
-            The error; None if the run is not over or has not failed.
+            The error; None if the run is active or ended without an error.
         """
         return None if self.is_active else self._failure
 
     def await_termination(self, timeout: float | None = None) -> RunResult | None:
-        """Wait until the run is over and return what it did, or raise what made it fail.
+        """Wait until the run ends; return its summary, or raise the error that ended it.
 
         Args:
-            timeout: how many seconds to wait at most; None for no limit.
+            timeout: the maximum number of seconds to wait; None for no limit.
 
         Returns:
-            What the run did; None if it is not over by then.
+            The summary of the run; None if it has not ended by then.
 
         Raises:
-            HeadraceError: what made the run fail, as `exception()` returns it.
+            HeadraceError: the error that ended the run, as returned by `exception()`.
             UserError: `timeout` is not a number.
         """
         _check_timeout(timeout, example="await_termination(60)")
@@ -349,21 +349,20 @@ class PipelineRun:
         return self._result
 
     def rescale(self, parallelism: int, *, timeout: float | None = None) -> bool:
-        """Go on with another number of subtasks, between two epochs and without a restart.
+        """Change the number of subtasks between two epochs, without a restart.
 
-        No row is lost or processed twice: each new subtask takes over the state of its keys. Of several
-        requests at once the last one counts.
+        No row is lost or processed twice: each new subtask takes over the state of its keys. If there are
+        several pending requests, the last one counts.
 
         Args:
             parallelism: how many subtasks an operator has from then on.
             timeout: how many seconds to wait until it is in effect; 0 not to wait, None for no limit.
 
         Returns:
-            Whether it is in effect. It is not yet after `timeout` seconds, and never if the run was over
-            before.
+            Whether it is in effect: False after `timeout` seconds, or if the run ended before.
 
         Raises:
-            UserError: `parallelism` is not a whole number greater than zero, or `timeout` no number.
+            UserError: `parallelism` is not a whole number greater than zero, or `timeout` is not a number.
 
         >>> import headrace as hr
         >>> pipeline = hr.Pipeline("clicks")
@@ -381,10 +380,10 @@ class PipelineRun:
     def stop(self, *, wait: bool = True) -> None:
         """Finish and commit the current epoch, then stop.
 
-        A run that fails meanwhile raises nothing here: `exception()` says why.
+        If the run fails meanwhile, nothing is raised here: see `exception()`.
 
         Args:
-            wait: whether to return only when that is done.
+            wait: whether to wait until the run has stopped.
         """
         if not self.is_active:
             return
@@ -439,6 +438,12 @@ def start_job(
     temporary one for as long as the run. `questions` are what its control socket answers besides its own.
     """
     check_start_allowed()
+    if from_epoch is not None and settings.state.dir is None:
+        raise UserError(
+            "only a run with a state directory can go back to an epoch, and this one has none",
+            hint="name it: `state_dir`, on the command line `--state-dir DIR`",
+            where=call_site(),
+        )
     options = JobOptions(
         from_epoch=from_epoch,
         allow_drop=allow_drop,

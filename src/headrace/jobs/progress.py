@@ -32,16 +32,16 @@ class Progress:
     Attributes:
         epoch: the number of the epoch.
         rows_in: rows that sources read in this epoch.
-        rows_out: rows that sinks took in this epoch.
+        rows_out: rows that sinks received in this epoch.
         total_in: rows that sources have read in this run.
-        total_out: rows that sinks have taken in this run.
+        total_out: rows that sinks have received in this run.
         rows_per_second: rows read per second of this epoch.
         watermark: the event time that the pipeline has reached, in nanoseconds since 1970; None before that.
         state_bytes: the size of the state.
         state_rows: the number of rows in the state.
-        bytes_written: what this checkpoint wrote.
-        seconds: how long the epoch took.
-        late_rows: rows that came too late in this run.
+        bytes_written: the size of the files of this checkpoint.
+        seconds: the duration of the epoch.
+        late_rows: late rows in this run.
         parallelism: how many subtasks an operator had.
         errors: problems of this epoch that did not stop the run.
 
@@ -73,9 +73,9 @@ class Progress:
     bad_by: Mapping[str, int] = field(default_factory=dict)
     """The records that sources could not read in this run, by the kind of error."""
     unreadable: tuple[str, ...] = ()
-    """The sources of which no record could be read in this run, although there were some."""
+    """The sources whose records could all not be read in this run."""
     warnings: tuple[str, ...] = ()
-    """What is probably wrong with the input, in the first epoch that shows it."""
+    """Probable mistakes in the input, in the first epoch that shows them."""
     errors: tuple[str, ...] = ()
     parallelism: int = 0
 
@@ -88,22 +88,22 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run did.
+    """The summary of a run.
 
     Attributes:
         job_id: the id of the job; it stays the same over all runs on one state directory.
-        epochs: how many epochs were committed.
+        epochs: the number of committed epochs.
         first_epoch: the number of the first.
         last_epoch: the number of the last.
         rows_in: rows that sources read.
-        rows_out: rows that sinks took.
+        rows_out: rows that sinks received.
         reason: `finished`, `available_now`, `max_epochs`, `stopped` or `immediate`.
         watermark: the event time that the pipeline has reached, in nanoseconds since 1970; None before that.
-        late_rows: rows that came too late.
+        late_rows: late rows.
         state_bytes: the size of the state.
         state_dir: the state directory; None if it was a temporary one.
         log_file: Spark's log.
-        rows: what the memory sinks collected, by their names.
+        rows: the rows of memory sinks, by their names.
         metrics: the counters of every source and operator by their ids.
         errors: problems that did not stop the run, the first 100.
 
@@ -125,9 +125,9 @@ class RunResult:
     rows_out: int
     reason: Reason
     seconds: float
-    """How long the run took, with the start of Spark."""
+    """The duration of the run, including the start of Spark."""
     busy_seconds: float = 0.0
-    """How long its epochs took."""
+    """The duration of its epochs."""
     watermark: int | None = None
     late_rows: int = 0
     state_bytes: int = 0
@@ -137,7 +137,7 @@ class RunResult:
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What is probably wrong with the input, such as event times in 1970."""
+    """Probable mistakes in the input, such as event times in 1970."""
 
     def __repr__(self) -> str:
         collected = ", ".join(f"{name}: {table.num_rows} rows" for name, table in self.rows.items())

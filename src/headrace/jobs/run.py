@@ -19,7 +19,7 @@ Parameters = ParamSpec("Parameters")
 def await_result(run: PipelineRun) -> RunResult:
     """What a run has done when it is over; whatever interrupts the wait stops the run first.
 
-    The epochs run in another thread: this one can be interrupted, and then the epoch at work is finished and
+    The epochs run in another thread: this one can be interrupted, and then the current epoch is finished and
     committed before the interrupt goes on.
     """
     try:

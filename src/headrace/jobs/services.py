@@ -307,14 +307,14 @@ class WatchedExchange:
                 raise _CutOffError(
                     f"stopped in the middle of an epoch: {self._watch.cut_off} did not finish it in time, as "
                     "when a process takes an event and never asks for the next",
-                    hint="the epoch at work is not committed: the next run begins with it. A process has its "
+                    hint="the current epoch is not committed: the next run begins with it. A process has its "
                     "`finish_grace_secs` for a stop, and `health_check_timeout` ends one that hangs",
                 ) from error
             if self._watch.cancelled_for is None:
                 raise
             raise ExternalError(
                 f"stopped while {self._watch.cancelled_for}",
-                hint="the epoch at work is not committed: the next run begins with it",
+                hint="the current epoch is not committed: the next run begins with it",
             ) from error
 
     def commit(self, tasks: Sequence[CommitTask], job: JobContext) -> list[Envelope]:

@@ -115,21 +115,25 @@ class RunSettings(Options):
 
     parallelism: Annotated[int | AutoParallelism | None, PlainValidator(_read_parallelism)] = Field(
         None,
-        description="Subtasks of every operator, or `auto:2-64` to follow the load within bounds; as many as "
-        "the master has cores when not set, one with the engine `local`.",
+        description=(
+            "Subtasks of each operator, or `auto:2-64` to scale with the load within bounds. By "
+            "default the number of cores of the master, or 1 with the engine `local`."
+        ),
     )
     epoch_target: Annotated[Duration, AfterValidator(_positive)] = Field(
-        timedelta(milliseconds=500), description="How long an epoch should take; its size adapts to it."
+        timedelta(milliseconds=500),
+        description=("The target duration of an epoch; the size of epochs adapts to it."),
     )
-    epoch_rows: PositiveInt | None = Field(None, description="The most rows an epoch takes.")
+    epoch_rows: PositiveInt | None = Field(None, description="The maximum number of rows in an epoch.")
     max_epochs: PositiveInt | None = Field(None, description="Stop after this many epochs.")
     available_now: bool = Field(
         default=False,
-        description="End when what is there at the start is read; the next run reads what came since.",
+        description=(
+            "Process all data that is available at the start, then stop; the next run reads the data "
+            "since then."
+        ),
     )
-    restarts: int = Field(
-        3, ge=0, description="How often a failed epoch is tried again when something outside failed."
-    )
+    restarts: int = Field(3, ge=0, description="How often an epoch is retried after an external error.")
     execution: ExecutionMode = Field(
         "auto",
         description="`resident`: a task that stays handles the messages of a dataflow as they come; "
@@ -138,29 +142,29 @@ class RunSettings(Options):
     )
     engine: EngineName = Field(
         "spark",
-        description="Where tasks run: on `spark`, or `local`, one after the other in the process of the run, "
-        "without Spark and Java.",
+        description=(
+            "Where tasks run: on `spark`; or `local`, one after the other in the process of the run, "
+            "without Spark and Java."
+        ),
     )
     start_timeout: Duration = Field(
         timedelta(seconds=5),
-        description="How long a run waits, before its first epoch, for servers that do not answer yet.",
+        description="How long a run waits before its first epoch for servers that do not answer.",
     )
 
 
 class StateSettings(Options):
-    """`[state]`: where checkpoints live and how many are kept."""
+    """`[state]`: the directory of checkpoints, and how many are kept."""
 
-    dir: str | None = Field(
-        None, description="A path or URL; without one the state lives as long as the run."
-    )
-    keep_checkpoints: PositiveInt = Field(10, description="How many checkpoints are kept.")
+    dir: str | None = Field(None, description="A path or URL; without it the state is deleted after the run.")
+    keep_checkpoints: PositiveInt = Field(10, description="The number of checkpoints that are kept.")
     compact_after: int = Field(
-        8, ge=2, description="Files of one table and subtask that are merged into one."
+        8, ge=2, description="The number of files of one table and subtask that are merged into one."
     )
 
 
 class SparkSettings(Options):
-    """`[spark]`: the Spark that runs it."""
+    """`[spark]`: the Spark master and its settings."""
 
     master: str = Field(
         "local[*]", min_length=1, description="`local[*]`, the URL of a cluster, or `sc://host:15002`."
@@ -174,10 +178,17 @@ class SparkSettings(Options):
 class LogSettings(Options):
     """`[log]`: where logs go, and what `headrace run` writes to them."""
 
-    dir: str | None = Field(None, description="A folder for log files; the run's own directory when not set.")
+    dir: str | None = Field(
+        None,
+        description=(
+            "The directory of log files; by default `logs` in a local state directory, or a temporary one."
+        ),
+    )
     format: Literal["text", "json"] = Field(
         "text",
-        description="Of what `headrace run` writes to stderr; `json` also goes to a file in `dir`, if set.",
+        description=(
+            "The format of stderr of `headrace run`; `json` is also written to a file in `dir`, if set."
+        ),
     )
     level: Annotated[Mapping[str, LogLevel], BeforeValidator(_read_levels)] = Field(
         default_factory=dict,
@@ -187,18 +198,21 @@ class LogSettings(Options):
 
 
 class MetricsSettings(Options):
-    """`[metrics]`: what the run measures, for Prometheus."""
+    """`[metrics]`: metrics for Prometheus."""
 
     port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Serve `/metrics`, `/healthz` and `/readyz` at this port; 0 takes one that is free.",
+        description="Serve `/metrics`, `/healthz` and `/readyz` at this port; 0 chooses a free one.",
     )
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="The address to serve them at; `0.0.0.0` for all, as nobody has to log in.",
+        description=(
+            "The address to listen on; with `0.0.0.0` everyone on the network can read them, without "
+            "authentication."
+        ),
     )
 
 

@@ -60,7 +60,7 @@ class TaskInfo:
         operator_id: the id of the operator in the plan.
         operator_name: the name of the operator.
         subtask: the number of the subtask, from 0.
-        parallelism: how many subtasks the operator has.
+        parallelism: the number of subtasks of the operator.
         key_range: the first and the last key hash that the subtask owns.
         epoch: the number of the epoch.
 
@@ -101,9 +101,9 @@ class CheckpointBarrier:
 
 
 class Finish(enum.Enum):
-    """How the reading of a split ended.
+    """How a source finished reading a split.
 
-    FINAL: the source has no more rows, ever. GRACEFUL: this split is read, the stream goes on.
+    FINAL: the source has ended. GRACEFUL: this split is read, the stream continues.
     IMMEDIATE: stop the run now and commit nothing of this epoch.
 
     >>> import headrace as hr
@@ -117,7 +117,7 @@ class Finish(enum.Enum):
 
 
 class Collector(Protocol):
-    """Where an operator puts its output; the engine passes one to the methods of operators and sources.
+    """Collects the output of an operator or source; the engine passes one to its methods.
 
     A class of your own with these methods collects the output of an operator in a test.
 
@@ -137,11 +137,11 @@ class Collector(Protocol):
     """
 
     def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
-        """Send a batch to every operator downstream, or to those behind one named output.
+        """Send a batch downstream, or to the readers of one named output.
 
         Args:
             batch: the rows.
-            output: the name of the output; empty for the one that has no name.
+            output: the name of the output; empty for the default output.
         """
 
     def broadcast_watermark(self, watermark: Watermark) -> None:
@@ -198,16 +198,16 @@ _JOBS_WITH_RESOURCES = 8
 
 @dataclass
 class OperatorContext:
-    """What an operator may read and use while it runs; the engine makes it.
+    """The context of an operator while it runs, created by the engine.
 
     Attributes:
         task_info: which subtask of which operator this is.
         tables: the state tables of the operator; `global_table`, `time_table` and `keyed_table` read them.
         inputs: how many inputs the operator has.
         watermark: the watermark of the inputs; None before there is one.
-        last_present_watermark: the last event time that they reached; it never goes back.
+        last_present_watermark: the last event time that they reached; it never decreases.
         metrics: the counters of the operator.
-        errors: what `report_error` reported.
+        errors: the messages of `report_error`.
 
     >>> import headrace as hr, pyarrow as pa, tempfile
     >>> from headrace.testing.in_process import run_in_process
@@ -252,7 +252,7 @@ class OperatorContext:
     time: float = 0.0
     """The wall clock of the epoch in seconds: the same for every subtask and every replay."""
     staging: str = ""
-    """A path below the state directory, unique to this attempt, for what a sink stages."""
+    """A path below the state directory, unique to this task attempt, for the staged output of a sink."""
     version: str = ""
     """Changes when the operator's code or options do: a `resource` of another version is not reused."""
     storage: Any = None
@@ -260,7 +260,7 @@ class OperatorContext:
     metrics: Metrics = field(default_factory=Metrics)
     errors: list[str] = field(default_factory=list)
     ended_inputs: frozenset[int] = frozenset()
-    """The inputs that no further batch will come from; known from `handle_watermark` on."""
+    """The inputs that have ended; known from `handle_watermark` on."""
     over: bool = False
     """Set by an operator with `ends_run` when it has nothing left to do."""
     stop_requested: bool = False
@@ -281,7 +281,7 @@ class OperatorContext:
             The table of this subtask.
 
         Raises:
-            TypeError: the table was declared as one of another kind.
+            TypeError: the table was declared with another kind.
         """
         return _expect(self.tables.get(name), GlobalTable, name)
 
@@ -295,7 +295,7 @@ class OperatorContext:
             The table of this subtask.
 
         Raises:
-            TypeError: the table was declared as one of another kind.
+            TypeError: the table was declared with another kind.
         """
         return _expect(self.tables.get(name), TimeTable, name)
 
@@ -309,7 +309,7 @@ class OperatorContext:
             The table of this subtask.
 
         Raises:
-            TypeError: the table was declared as one of another kind.
+            TypeError: the table was declared with another kind.
         """
         return _expect(self.tables.get(name), KeyedTable, name)
 
@@ -329,14 +329,14 @@ class OperatorContext:
     def check_generation(self, *, every: float = 0.0) -> None:
         """Check, in `handle_commit`, that no other run has taken over the state directory.
 
-        The engine does so before each `handle_commit`. A sink that has no transactions calls it again right
-        before it makes rows visible, and between parts: this run may have been suspended meanwhile.
+        The engine checks before each `handle_commit`. A sink without transactions calls it again right before
+        rows become visible, and between parts, because the run may have been suspended meanwhile.
 
         Args:
-            every: for how many seconds the last answer is good enough, so that it can be asked for each row.
+            every: reuse the last result for this many seconds, so that it can be called for each row.
 
         Raises:
-            ReplacedError: another run has taken over; nothing may be published any more.
+            ReplacedError: another run has taken over; this one must not publish anything.
         """
         if self.claim is not None:
             self.claim.check(every=every)
@@ -345,7 +345,7 @@ class OperatorContext:
         """Pass `data` to `handle_commit` once the epoch is past its commit point.
 
         Args:
-            table: the name that `handle_commit` gets the data under.
+            table: the key of the data in `handle_commit`.
             data: what to publish, or where it is staged.
         """
         self.tables.insert_committing_data(table, data)
@@ -362,11 +362,11 @@ class OperatorContext:
         """A connection, a model, a compiled plan: created once per Python worker and operator.
 
         Args:
-            name: what tells it from other resources of the operator.
+            name: a name, unique within the operator.
             make: creates it.
 
         Returns:
-            The resource, made now or in an earlier epoch.
+            The resource, created now or in an earlier epoch.
         """
         job, key = self.task_info.job_id, (f"{self.task_info.operator_id}/{self.version}", name)
         dropped = []
@@ -419,17 +419,17 @@ CommitData = Mapping[str, Mapping[int, bytes]]
 
 
 class ArrowOperator(ABC):
-    """An operator over Arrow record batches. Only `process_batch` must be written.
+    """An operator over Arrow record batches. Only `process_batch` must be implemented.
 
     In every epoch and subtask the engine calls, in this order: `on_start`; `process_batch` (or
     `process_batch_index`) for each batch; `handle_watermark` when the inputs' watermark is known;
     `handle_tick` when `tick_interval` has passed; `on_close(True)` after the last row of bounded
     inputs; `handle_checkpoint`. Tables are saved after that. `handle_commit` runs once the checkpoint is
-    durable, on the driver or, as `commit_shares` says, in tasks, and again after a crash: it must be safe to
-    repeat.
+    durable, on the driver or in tasks (see `commit_shares`), and again after a crash: it must be
+    idempotent.
 
-    An operator without tables, tick and own watermark handling is chained into the task of the source
-    before it, where rows have not been shuffled yet.
+    An operator without tables, ticks and watermark handling is chained into the task of the source, if
+    there is no shuffle before it.
 
     >>> import headrace as hr, pyarrow.compute as pc
     >>> class Large(hr.ArrowOperator):
@@ -450,13 +450,13 @@ class ArrowOperator(ABC):
     tick_interval: timedelta | None = None
     max_parallelism: int | None = None
     ends_run: bool = False
-    """Whether it says when it is done (`ctx.over`); the run ends when all such operators are."""
+    """Whether it sets `ctx.over` when it is done; the run ends when all such operators are done."""
     stop_grace: float | None = None
-    """Seconds that it has for the epoch at work once the run is told to stop. Then the epoch is cut off: it
-    is not committed, and the next run begins with it. None, the default, is for as long as it takes."""
+    """Seconds that it has for the current epoch once the run is told to stop. Then the epoch is aborted: it
+    is not committed, and the next run starts with it. None, the default, is no limit."""
     outputs: Sequence[str] | None = None
-    """The names of its other outputs, to which it collects with `collector.collect(batch, name)`; None if it
-    does not say, and then `stream.output` takes any name."""
+    """Its named outputs, for `collector.collect(batch, name)`; None if they are not declared: then
+    `stream.output` accepts any name."""
 
     def __repr__(self) -> str:
         return _describe(self)
@@ -483,19 +483,19 @@ class ArrowOperator(ABC):
         """Check the configuration; called on the driver before anything runs.
 
         Raises:
-            UserError: it cannot work as it is configured.
+            UserError: the configuration is invalid.
         """
 
     def tables(self) -> Sequence[TableConfig]:
         """The state tables this operator uses.
 
         Returns:
-            The declarations, made by `keyed_table_config` and its like.
+            The declarations, made by `keyed_table_config` and similar functions.
         """
         return ()
 
     def claims(self) -> Sequence[str]:
-        """What only one sink of a pipeline may write, such as a file; a second sink with it is refused.
+        """Targets that only one sink of a pipeline may write, such as a file; a second sink is refused.
 
         Returns:
             Names, such as URLs.
@@ -527,11 +527,11 @@ class ArrowOperator(ABC):
         ctx: OperatorContext,
         collector: Collector,
     ) -> None:
-        """Process one batch of input `index` of `total`; by default all inputs are treated alike.
+        """Process one batch of input `index` of `total`; by default `process_batch` handles all inputs.
 
         Args:
-            index: the number of the input, from 0.
-            total: how many inputs there are.
+            index: the index of the input, from 0.
+            total: the number of inputs.
             batch: the rows; event time is in the column `_timestamp`.
             ctx: state tables, time and counters of the subtask.
             collector: takes the output.
@@ -544,12 +544,12 @@ class ArrowOperator(ABC):
         """Event time has reached `watermark`.
 
         Args:
-            watermark: the least watermark of the inputs, or idle.
+            watermark: the minimum of the inputs' watermarks, or idle.
             ctx: state tables, time and counters of the subtask.
             collector: takes the output.
 
         Returns:
-            What to forward, or None to hold it back.
+            The watermark to forward, or None to hold it back.
         """
         return watermark
 
@@ -585,26 +585,26 @@ class ArrowOperator(ABC):
         """
 
     def handle_commit(self, epoch: int, data: CommitData, ctx: OperatorContext) -> None:
-        """Publish what was staged. Must be idempotent.
+        """Publish the staged output of an epoch. Must be idempotent.
 
         Args:
             epoch: the number of the epoch.
-            data: what `ctx.insert_committing_data` was given: {table: {subtask: bytes}}.
+            data: the data passed to `ctx.insert_committing_data`: {table: {subtask: bytes}}.
             ctx: the generation of the run, the storage and the time.
         """
 
     def commit_shares(self, data: CommitData) -> Sequence[CommitData]:
         """Divide the commit of an epoch among tasks, which run in parallel; called on the driver.
 
-        `handle_commit` is then called with one share in each task. It may be called with all data as well, in
-        one process: when a run begins, for an epoch whose commit was cut short. And a share may be committed
-        twice at the same time, as an attempt of a task that seemed to be lost may go on.
+        `handle_commit` is then called with one share in each task. At the start of a run it may be called
+        with all data in one process, to complete an interrupted commit. A share may be committed twice at the
+        same time, because a task attempt that seemed lost may still be running.
 
         Args:
-            data: what the subtasks have prepared in the epoch.
+            data: the commit data of all subtasks of the epoch.
 
         Returns:
-            The shares; none, the default, to commit on the driver.
+            The shares; empty, the default, to commit on the driver.
         """
         return ()
 
@@ -620,20 +620,20 @@ class ArrowOperator(ABC):
         """
 
     def migrate_table(self, table: str, version: int, rows: pa.Table) -> pa.Table:
-        """Bring rows that version `version` of a table saved to the declared version.
+        """Convert rows of an older version of a table to the declared version.
 
         For a global table the rows have the columns `key` and `value`, both JSON as bytes.
 
         Args:
             table: the name of the table.
-            version: the version that saved the rows.
+            version: the version of the saved rows.
             rows: the saved rows.
 
         Returns:
             The rows with the declared columns.
 
         Raises:
-            NotImplementedError: there is no way; the run is refused.
+            NotImplementedError: the version cannot be migrated; the run is refused.
         """
         raise NotImplementedError
 
@@ -646,12 +646,12 @@ class ArrowOperator(ABC):
         return self.name
 
     def state_signature(self) -> str:
-        """What the rows in its tables depend on besides the operator's code, such as its SQL.
+        """A description of everything that its stored rows depend on, such as its SQL.
 
-        State that was saved with another signature is refused.
+        State with another signature is refused.
 
         Returns:
-            The signature; empty if there is nothing else.
+            The signature; empty by default.
         """
         return ""
 
@@ -659,7 +659,7 @@ class ArrowOperator(ABC):
         """More about this operator for plans, such as the SQL that it computes.
 
         Returns:
-            What it is called → what it is.
+            Labels → values.
         """
         return {}
 
@@ -671,10 +671,10 @@ such as a Kafka partition; the watermark of a source is the minimum over its lan
 
 @dataclass(frozen=True)
 class Split:
-    """A share of one lane that one task reads: everything `run` needs, as JSON.
+    """A part of one lane that one task reads, with everything that `run` needs, as JSON.
 
     Args:
-        lane: the lane that it is a part of.
+        lane: the lane of the split.
         detail: what to read, such as the first and the last position.
 
     >>> import headrace as hr
@@ -688,7 +688,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Limit:
-    """How much an epoch may take from a source.
+    """How much an epoch may read from a source.
 
     Attributes:
         rows: about how many rows.
@@ -705,13 +705,13 @@ class Limit:
 
 @dataclass
 class SourceContext:
-    """What a source may read and use while it reads one split; the engine makes it.
+    """The context of a source while it reads one split, created by the engine.
 
     Attributes:
         task_info: which subtask of which source this is.
         split: what to read.
         metrics: the counters of the source.
-        errors: what `report_error` reported.
+        errors: the messages of `report_error`.
 
     >>> import headrace as hr
     >>> task = hr.TaskInfo("job-1", "numbers", "Numbers", 0, 2, (0, 2**64 - 1), epoch=7)
@@ -745,8 +745,8 @@ class SourceContext:
 class SourceOperator(ABC):
     """A source described by offsets, so that any range can be read again, anywhere.
 
-    The offsets say what to read: the same range must give the same rows. `splits` cuts the range between
-    two offsets into shares; `run` reads one share in one task. Splits of one lane are in the lane's order.
+    The same range of offsets must give the same rows. `splits` divides the range between two offsets; `run`
+    reads one split in one task. The splits of a lane are in the order of the lane.
 
     >>> import headrace as hr, pyarrow as pa
     >>> class Numbers(hr.SourceOperator):
@@ -779,13 +779,13 @@ class SourceOperator(ABC):
         """Check the configuration; called on the driver before anything runs.
 
         Raises:
-            UserError: it cannot work as it is configured.
+            UserError: the configuration is invalid.
         """
 
     idle_timeout: timedelta | None = None
     """After this long without new rows a lane no longer holds the watermark back."""
     outputs: Sequence[str] | None = None
-    """The names of its other outputs; None if it does not say, and then `stream.output` takes any name."""
+    """Its named outputs; None if they are not declared: then `stream.output` accepts any name."""
 
     @property
     def name(self) -> str:
@@ -793,7 +793,7 @@ class SourceOperator(ABC):
         return type(self).__name__
 
     def claims(self) -> Sequence[str]:
-        """What is read that no sink of the same pipeline may write, such as a file.
+        """What no sink of the same pipeline may write, because this source reads it, such as a file.
 
         Returns:
             Names, such as URLs.
@@ -803,8 +803,8 @@ class SourceOperator(ABC):
     def open(self, storage: Any, *, job_id: str, node: str) -> None:
         """Called once on the driver, before the first offset is requested.
 
-        A source that cannot be read again starts to receive here, and keeps what it receives in `storage`,
-        where the state of the job is, until it is committed.
+        A source that cannot be replayed starts to receive here, and logs what it receives in `storage`, the
+        storage of the state directory, until it is committed.
 
         Args:
             storage: the storage that the state directory is on.
@@ -818,18 +818,18 @@ class SourceOperator(ABC):
     def check_generation(self) -> None:
         """Check, in the process that plans epochs, that no other run has taken over the state directory.
 
-        The engine does so before it asks a source anything. A source that removes what an earlier run left
-        outside, such as a replication slot, lists first what there is, then calls this, and then removes
-        what it has listed: nothing that a successor creates is among it.
+        The engine checks before each call of a source's method. A source that removes external objects of an
+        earlier run, such as a replication slot, lists them first, then calls this, and then removes what it
+        listed: so it never removes objects of its successor.
 
         Raises:
-            ReplacedError: another run has taken over; nothing may be changed any more.
+            ReplacedError: another run has taken over; this one must not change anything.
         """
         if self.claim is not None:
             self.claim.check()
 
     def close(self) -> None:
-        """The process that plans epochs ends: stop receiving."""
+        """Stop receiving, because the process that plans epochs ends."""
 
     @abstractmethod
     def initial_offset(self, *, time: float) -> Offset:
@@ -844,7 +844,7 @@ class SourceOperator(ABC):
 
     @abstractmethod
     def latest_offset(self, start: Offset, limit: Limit, *, parallelism: int) -> Offset:
-        """How far one epoch may read.
+        """The offset up to which one epoch reads.
 
         Args:
             start: where the epoch begins.
@@ -852,24 +852,24 @@ class SourceOperator(ABC):
             parallelism: how many tasks share it.
 
         Returns:
-            The end of the epoch; `start` itself if nothing is new.
+            The end of the epoch; `start` itself if there is no new data.
         """
 
     def limit_to_available(self, start: Offset, *, time: float) -> Offset:
-        """Read no further than what is there now: a run with `available_now` begins.
+        """Limit the run to the data that is available now, for `available_now`.
 
-        From now on `latest_offset` returns its `start` once that is read, and `is_finished` is true only
-        if nothing can ever follow. Called once, before the first epoch, in the process that plans epochs.
+        From then on `latest_offset` returns its `start` once that data is read, and `is_finished` is true
+        only for a bounded source. Called once, before the first epoch, in the process that plans epochs.
 
         Args:
-            start: where the run begins: the initial offset, or where the last run stopped.
+            start: where the run starts: the initial offset, or where the last run stopped.
             time: the wall clock in seconds.
 
         Returns:
-            Where the run begins; it differs from `start` if the offset itself says what is there.
+            Where the run starts; it differs from `start` if the limit is stored in the offset.
 
         Raises:
-            UserError: the source cannot say where that ends.
+            UserError: the source does not know its end.
         """
         raise PlanError(
             f"{self.name} cannot say where what is there now ends, as a run with `available_now` has to know",
@@ -879,15 +879,15 @@ class SourceOperator(ABC):
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset, *, parallelism: int) -> Sequence[Split]:
-        """The shares of the range from `start` to `end`.
+        """Divide the range from `start` to `end` into splits.
 
         Args:
             start: where the range begins.
             end: where it ends.
-            parallelism: about how many shares there should be.
+            parallelism: the approximate number of splits.
 
         Returns:
-            The shares; those of one lane in its order.
+            The splits; those of one lane in its order.
         """
 
     @abstractmethod
@@ -914,7 +914,7 @@ class SourceOperator(ABC):
         return False
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """How many rows the range holds, if that is known without reading.
+        """The number of rows in the range, if it is known without reading.
 
         Args:
             start: where the range begins.
@@ -929,16 +929,16 @@ class SourceOperator(ABC):
     """What `lag` counts."""
 
     def lag(self, offset: Offset, *, time: float) -> Mapping[str, int]:
-        """How much there is behind `offset` that was not read, as far as the source knows it.
+        """The amount of unread data after `offset`, as far as the source knows.
 
-        Called on the driver after each `latest_offset`: it asks no server again.
+        Called on the driver after each `latest_offset`: it must not call a server.
 
         Args:
             offset: a position of every lane.
             time: the wall clock in seconds.
 
         Returns:
-            How much by lane, in `lag_unit`; empty if it is not known.
+            The amount by lane, in `lag_unit`; empty if it is not known.
         """
         return {}
 
@@ -967,8 +967,8 @@ class SourceOperator(ABC):
     def expired(self, offset: Offset) -> None:
         """No run starts before `offset` any more; called on the driver after `committed`, may be repeated.
 
-        It is the offset of the oldest checkpoint that is kept: what a source has stored for ranges before it
-        can go.
+        It is the offset of the oldest checkpoint that is kept: data that a source has stored for earlier
+        ranges can be deleted.
 
         Args:
             offset: a position of every lane.

@@ -18,7 +18,7 @@ from headrace.base.windows import clamp
 from headrace.model.fragments import as_batches, conform, plain_schema
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import check_comparable, collect_rows, number_rows
-from headrace.operators.event_time import instants, timestamps
+from headrace.operators.event_time import instants, timestamps, without_late_rows
 from headrace.state.config import TableConfig
 from headrace.state.rows import Mask, Positions, single
 
@@ -172,10 +172,7 @@ class AsOfJoin(ArrowOperator):
         self, index: int, total: int, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector
     ) -> None:
         if index == 0 and self._watermark is not None:
-            late = instants(batch) < self._passed(self._watermark)
-            if late.any():
-                ctx.metrics.add("late_rows", late.sum())
-                batch = batch.filter(pa.array(~late))
+            batch = without_late_rows(batch, self._passed(self._watermark), ctx)
         if batch.num_rows:
             self._batches[index].append(batch)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.base.columns import TIMESTAMP
 from headrace.base.durations import format_duration
-from headrace.base.errors import ExternalError, HeadraceError, PlanError, suggest
+from headrace.base.errors import ExternalError, HeadraceError, PlanError, counted, suggest
 from headrace.base.watermarks import Watermark
 from headrace.functions.asynchronous import AsyncFunction
 from headrace.functions.call_errors import call_error, format_arguments, to_arrow, user_lines
@@ -75,8 +75,8 @@ class AsyncCall(ArrowOperator):
             if output in self.schema.names:
                 raise PlanError(f"there is a column `{output}` already")
             if len(arguments) != len(self.function.arguments):
-                count = len(self.function.arguments)
-                raise PlanError(f"`{self.function.name}` takes {count} arguments, not {len(arguments)}")
+                count = counted(len(self.function.arguments), "argument")
+                raise PlanError(f"`{self.function.name}` takes {count}, not {len(arguments)}")
             for name in arguments:
                 if name not in self.schema.names:
                     raise PlanError(f"there is no column `{name}`", hint=suggest(name, self.schema.names))

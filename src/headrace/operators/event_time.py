@@ -49,6 +49,15 @@ def in_range(rows: pa.RecordBatch, window: Window, ctx: OperatorContext) -> pa.R
     return rows.filter(pa.array(~outside))
 
 
+def without_late_rows(rows: pa.RecordBatch, watermark: int, ctx: OperatorContext) -> pa.RecordBatch:
+    """The rows that are not behind the watermark; the others are dropped and counted."""
+    late = instants(rows) < watermark
+    if not late.any():
+        return rows
+    ctx.metrics.add("late_rows", late.sum())
+    return rows.filter(pa.array(~late))
+
+
 @dataclass(frozen=True)
 class LateRows:
     """Counts late rows, and emits them if the query asks for them.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.base.errors import PlanError
+from headrace.base.errors import PlanError, counted
 from headrace.functions.native import NativeFunction
 from headrace.functions.scalar import ScalarFunction
 from headrace.model.fragments import plain_type
@@ -23,7 +23,7 @@ class FunctionCall(ArrowOperator):
         self, function: ScalarFunction | NativeFunction, arguments: Sequence[str], *, output: str
     ) -> None:
         if len(arguments) != len(function.arguments):
-            raise PlanError(f"`{function.name}` takes {len(function.arguments)} arguments")
+            raise PlanError(f"`{function.name}` takes {counted(len(function.arguments), 'argument')}")
         self.function = function
         self.arguments = tuple(arguments)
         self.output = output

@@ -17,7 +17,7 @@ from headrace.base.windows import clamp
 from headrace.model.fragments import Fragment, as_batches
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
 from headrace.operators.changes import check_comparable, collect_rows
-from headrace.operators.event_time import instants
+from headrace.operators.event_time import without_late_rows
 from headrace.state.config import TableConfig
 from headrace.state.rows import Mask
 
@@ -121,10 +121,7 @@ class IntervalJoin(ArrowOperator):
         self, index: int, total: int, batch: pa.RecordBatch, ctx: OperatorContext, collector: Collector
     ) -> None:
         if self._watermark is not None:
-            late = instants(batch) < self._watermark
-            if late.any():
-                ctx.metrics.add("late_rows", late.sum())
-                batch = batch.filter(pa.array(~late))
+            batch = without_late_rows(batch, self._watermark, ctx)
         if batch.num_rows:
             self._batches[index].append(batch)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from headrace.base.errors import ExpressionError, PlanError, suggest
+from headrace.base.errors import ExpressionError, PlanError, counted, suggest
 from headrace.functions.table import TableFunction
 from headrace.model.fragments import plain_type
 from headrace.model.operator import ArrowOperator, Collector, OperatorContext
@@ -32,7 +32,7 @@ class TableFunctionCall(ArrowOperator):
         drop: Sequence[str] = (),
     ) -> None:
         if len(arguments) != len(function.arguments):
-            raise PlanError(f"`{function.name}` takes {len(function.arguments)} arguments")
+            raise PlanError(f"`{function.name}` takes {counted(len(function.arguments), 'argument')}")
         for name in columns:
             if name not in function.columns.names:
                 hint = suggest(name, function.columns.names, listing="its columns are")

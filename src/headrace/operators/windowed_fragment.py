@@ -12,7 +12,7 @@ from headrace.base.errors import PlanError
 from headrace.base.watermarks import Watermark
 from headrace.model.fragments import Fragment, conform
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext
-from headrace.operators.event_time import instants
+from headrace.operators.event_time import instants, without_late_rows
 from headrace.state.config import TableConfig, timestamp_table_config
 
 
@@ -67,10 +67,7 @@ class WindowedFragment(ArrowOperator):
         name = self._names[index]
         batch = conform(batch, self.fragment.inputs[name])
         if ctx.last_present_watermark is not None:
-            late = instants(batch) < ctx.last_present_watermark
-            if late.any():
-                ctx.metrics.add("late_rows", late.sum())
-                batch = batch.filter(pa.array(~late))
+            batch = without_late_rows(batch, ctx.last_present_watermark, ctx)
         self._pending[name].append(batch)
 
     def _store(self, ctx: OperatorContext) -> None:

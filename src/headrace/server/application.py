@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 
 from headrace.base.errors import HeadraceError
 from headrace.server.apart import warm_up
-from headrace.server.errors import RequestError, sentence, status_of
+from headrace.server.errors import RequestError, invalid_request, sentence, status_of
 from headrace.server.exposition import CONTENT_TYPE, exposition
 from headrace.server.guard import BASE, Guard
 from headrace.server.models import Failure
@@ -166,9 +166,10 @@ def _add_errors(app: FastAPI) -> None:
         return answer(status_of(error), sentence(error))
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        problems = (f"{_place(item['loc'])}: {item['msg']}" for item in error.errors())
-        return answer(400, "; ".join(problems))
+    def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        body = getattr(request.scope.get("route"), "body_field", None)
+        model = None if body is None else body.field_info.annotation
+        return answer(400, invalid_request(error.errors(), model))
 
     @app.exception_handler(HTTPException)
     def missing(request: Request, error: HTTPException) -> JSONResponse:
@@ -179,7 +180,3 @@ def _add_errors(app: FastAPI) -> None:
     def broken(_: Request, error: Exception) -> JSONResponse:
         _log.error("a request failed", exc_info=error)
         return answer(500, f"a bug in Headrace, please report it: {type(error).__name__}; the log has more")
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location if part != "body") or "body"

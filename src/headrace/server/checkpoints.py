@@ -11,9 +11,9 @@ from headrace.base.errors import UserError
 from headrace.formats.json.format import encode_json_lines
 from headrace.server.errors import RequestError
 from headrace.server.models import (
+    CheckpointPhaseView,
     CheckpointView,
     OperatorCheckpointView,
-    SpanOfTimeView,
     SubtaskCheckpointView,
 )
 from headrace.state import inspect
@@ -92,20 +92,24 @@ def _bytes_of_subtasks(parallelism: int, files: list[Any]) -> list[int]:
     return sizes
 
 
-def _events(start: float, finish: float, *, committed: bool = True) -> list[SpanOfTimeView]:
+def _events(start: float, finish: float, *, committed: bool = True) -> list[CheckpointPhaseView]:
     spans = [
         ("Checkpointing", "the epoch, from its first row to its checkpoint"),
         ("CheckpointingOperators", "the tasks that process the epoch and write state"),
     ]
     events = [
-        SpanOfTimeView(start_time=_micros(start), finish_time=_micros(finish), event=event, description=text)
+        CheckpointPhaseView(
+            start_time=_micros(start), finish_time=_micros(finish), event=event, description=text
+        )
         for event, text in spans
     ]
     moments = [("WritingMetadata", "the commit point")]
     if committed:
         moments.append(("Committing", "the sinks make the epoch's rows visible"))
     return events + [
-        SpanOfTimeView(start_time=_micros(finish), finish_time=_micros(finish), event=event, description=text)
+        CheckpointPhaseView(
+            start_time=_micros(finish), finish_time=_micros(finish), event=event, description=text
+        )
         for event, text in moments
     ]
 

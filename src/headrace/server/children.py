@@ -102,7 +102,7 @@ class Children:
         return None if process is None else process.poll()
 
     def finish(self, job_id: str, run: int) -> None:
-        """Ask the process of a run to end after the epoch at work."""
+        """Ask the process of a run to end after the current epoch."""
         self._signal(job_id, run, signal.SIGTERM)
 
     def kill(self, job_id: str, run: int) -> None:

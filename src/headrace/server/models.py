@@ -1,4 +1,4 @@
-"""The bodies and answers of the REST API. Times are microseconds since 1970."""
+"""Request and response bodies of the REST API. Times are microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ MetricName = Literal[
 Language = Literal["python", "rust"]
 
 
-class Body(BaseModel):
-    """What a client sends: a key that nobody reads is refused."""
+class RequestBody(BaseModel):
+    """A request body; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Answer(BaseModel):
-    """What the server answers."""
+class ResponseBody(BaseModel):
+    """A response body."""
 
 
-class Failure(Answer):
-    """The answer to a request that failed."""
+class Failure(ResponseBody):
+    """The response to a request that failed."""
 
     error: str
 
 
-class Listed(Answer, Generic[Item]):
+class Listed(ResponseBody, Generic[Item]):
     """A list."""
 
     data: list[Item]
 
 
-class Paged(Answer, Generic[Item]):
-    """A part of a list; the id of its last item as `starting_after` gets the next part."""
+class Paged(ResponseBody, Generic[Item]):
+    """One page of a list; the id of its last item as `starting_after` requests the next page."""
 
     data: list[Item]
     has_more: bool = Field(serialization_alias="hasMore")
 
 
-class Pong(Answer):
-    """The answer to a ping."""
+class Pong(ResponseBody):
+    """The response to a ping."""
 
     pong: bool = True
 
@@ -66,8 +66,8 @@ class Pong(Answer):
 # ------------------------------------------------------------------------------------------ pipelines
 
 
-class GraphNodeView(Answer):
-    """An operator; `id`, `stage` and `chain` are those of `headrace explain`."""
+class GraphNodeView(ResponseBody):
+    """An operator of the graph; `id`, `stage` and `chain` are the same as in `headrace explain`."""
 
     node_id: int
     operator: str
@@ -78,8 +78,8 @@ class GraphNodeView(Answer):
     chain: int
 
 
-class GraphEdgeView(Answer):
-    """Rows that go from one operator to another."""
+class GraphEdgeView(ResponseBody):
+    """An edge: one operator sends rows to another."""
 
     src_id: int
     dest_id: int
@@ -88,28 +88,28 @@ class GraphEdgeView(Answer):
     edge_type: str
 
 
-class GraphView(Answer):
-    """The operators of a pipeline and what connects them."""
+class GraphView(ResponseBody):
+    """The operators of a pipeline and the edges between them."""
 
     nodes: list[GraphNodeView]
     edges: list[GraphEdgeView]
 
 
-class UdfText(Body):
-    """A function that belongs to one pipeline."""
+class UdfText(RequestBody):
+    """The source of a function that one pipeline alone can call."""
 
     definition: Text
     language: Language = "rust"
 
 
-class SchedulerConfig(Body):
-    """The Spark that runs a pipeline, where it is another than the server's."""
+class SchedulerConfig(RequestBody):
+    """The Spark master and settings of a pipeline, if they differ from those of the server."""
 
     master: str | None = None
     conf: dict[str, str] | None = None
 
 
-class QueryPost(Body):
+class QueryPost(RequestBody):
     """A program to check."""
 
     query: Text
@@ -119,7 +119,7 @@ class QueryPost(Body):
 
 
 class PreviewPost(QueryPost):
-    """A program to look at for a minute."""
+    """A program to run as a preview: for a minute, without its sinks unless `enable_sinks` is set."""
 
     enable_sinks: bool = False
 
@@ -136,8 +136,8 @@ class PipelinePost(QueryPost):
     scheduler_config: SchedulerConfig | None = None
 
 
-class PipelinePatch(Body):
-    """A change of a pipeline; what is left out stays."""
+class PipelinePatch(RequestBody):
+    """A change of a pipeline's settings; fields that are left out keep their values."""
 
     stop: StopMode | None = None
     parallelism: Parallelism | None = None
@@ -146,11 +146,12 @@ class PipelinePatch(Body):
     scheduler_config: SchedulerConfig | None = None
 
 
-class PipelinePut(Body):
-    """Another program for a pipeline; what is left out stays. Name, kind and `state_url` always stay.
+class PipelinePut(RequestBody):
+    """A new program for a pipeline; fields that are left out keep their values.
 
-    State that the new program cannot take up is lost only with `allow_drop`; with `ignore_state` it begins
-    without any. `version` is that of the program it replaces: a pipeline with another one is not changed.
+    Name, kind and `state_url` cannot change. State that the new program cannot use is dropped only with
+    `allow_drop`; with `ignore_state` it starts without state. `version` is the version that is replaced: if
+    the pipeline has another one by now, nothing is changed.
     """
 
     query: Text
@@ -169,10 +170,10 @@ class PipelinePut(Body):
     version: int | None = Field(None, ge=1)
 
 
-class RestartPost(Body):
-    """How to restart: `force` does not finish the epoch at work, `ignore_state` begins without any state.
+class RestartPost(RequestBody):
+    """How to restart: `force` abandons the current epoch, `ignore_state` starts without state.
 
-    With `from_epoch` the pipeline goes back to that checkpoint, and those behind it are removed.
+    With `from_epoch` the pipeline goes back to that checkpoint, and later checkpoints are removed.
     """
 
     force: bool = False
@@ -180,36 +181,36 @@ class RestartPost(Body):
     from_epoch: int | None = Field(None, ge=0)
 
 
-class PositionView(Answer):
-    """A place in a text; both count from 1."""
+class PositionView(ResponseBody):
+    """A position in a program; lines and columns are counted from 1."""
 
     line: int
     column: int
 
 
-class SpanView(Answer):
-    """From a place to before another."""
+class SpanView(ResponseBody):
+    """A range of a program; `end` is not part of it."""
 
     start: PositionView
     end: PositionView
 
 
-class QueryErrorView(Answer):
-    """A mistake in a program."""
+class QueryErrorView(ResponseBody):
+    """An error in a program."""
 
     message: str
     span: SpanView | None
 
 
-class ValidationView(Answer):
-    """The graph of a program, or what is wrong with it."""
+class ValidationView(ResponseBody):
+    """The graph of a program, or its errors."""
 
     graph: GraphView | None
     errors: list[QueryErrorView]
 
 
-class KeptStateView(Answer):
-    """State that a changed program goes on with: the position of a source, or the tables of an operator."""
+class KeptStateView(ResponseBody):
+    """State that a changed program keeps: the position of a source, or the tables of an operator."""
 
     operator_id: str
     kind: Literal["position", "state"]
@@ -217,10 +218,10 @@ class KeptStateView(Answer):
     bytes: int
 
 
-class ChangeView(Answer):
-    """What another program would do with the state of a pipeline at `epoch`; nothing is changed by asking.
+class ChangeView(ResponseBody):
+    """What a new program would do to the state of a pipeline at `epoch`; nothing is changed.
 
-    `applies` needs nothing, `drops_state` needs `allow_drop`, `refused` can only begin without state.
+    `outcome`: `applies` keeps all state, `drops_state` needs `allow_drop`, `refused` needs `ignore_state`.
     """
 
     outcome: Literal["unchanged", "applies", "drops_state", "refused", "invalid"]
@@ -234,8 +235,8 @@ class ChangeView(Answer):
     refused: list[str]
 
 
-class PipelineView(Answer):
-    """A pipeline. Values of `env_vars` are never told."""
+class PipelineView(ResponseBody):
+    """A pipeline. The values of `env_vars` are hidden."""
 
     id: str
     name: str
@@ -262,7 +263,7 @@ class PipelineView(Answer):
     state: JobState
 
 
-class VersionView(Answer):
+class VersionView(ResponseBody):
     """An earlier program of a pipeline."""
 
     version: int
@@ -276,15 +277,15 @@ class VersionView(Answer):
 # ----------------------------------------------------------------------------------------------- jobs
 
 
-class FailureReason(Answer):
-    """Why a job failed, and whose turn it is."""
+class FailureReason(ResponseBody):
+    """Why a job failed; `domain` says whether the user, an external system or Headrace caused it."""
 
     error: str
     domain: str
 
 
-class JobView(Answer):
-    """The one job of a pipeline. `run_id` grows with every start of its process."""
+class JobView(ResponseBody):
+    """The job of a pipeline; it has exactly one. `run_id` increases with every start of its process."""
 
     id: str
     pipeline_id: str
@@ -300,8 +301,8 @@ class JobView(Answer):
     env_vars: dict[str, str]
 
 
-class ProgressView(Answer):
-    """How far a job is, as its process told last; null where it has told nothing."""
+class ProgressView(ResponseBody):
+    """The progress of a job, as its process last reported it; null for values not reported yet."""
 
     state: JobState
     epoch: int | None
@@ -324,8 +325,8 @@ class ProgressView(Answer):
     last_error: str | None
 
 
-class JobMessageView(Answer):
-    """A message of a job or about it."""
+class JobMessageView(ResponseBody):
+    """A log message of a job or about it."""
 
     id: str
     created_at: int
@@ -337,7 +338,7 @@ class JobMessageView(Answer):
     error_domain: str | None
 
 
-class SpanOfTimeView(Answer):
+class CheckpointPhaseView(ResponseBody):
     """A phase of a checkpoint."""
 
     start_time: int
@@ -346,27 +347,27 @@ class SpanOfTimeView(Answer):
     description: str
 
 
-class CheckpointView(Answer):
-    """A checkpoint that can be resumed from."""
+class CheckpointView(ResponseBody):
+    """A checkpoint that a run can resume from."""
 
     epoch: int
     backend: str
     checkpoint_type: Literal["scheduled", "stopping"]
     start_time: int
     finish_time: int | None
-    events: list[SpanOfTimeView]
+    events: list[CheckpointPhaseView]
 
 
-class SubtaskCheckpointView(Answer):
-    """What one subtask holds in a checkpoint."""
+class SubtaskCheckpointView(ResponseBody):
+    """The state of one subtask in a checkpoint."""
 
     index: int
     bytes: int
-    event_spans: list[SpanOfTimeView]
+    event_spans: list[CheckpointPhaseView]
 
 
-class OperatorCheckpointView(Answer):
-    """What one operator holds in a checkpoint."""
+class OperatorCheckpointView(ResponseBody):
+    """The state of one operator in a checkpoint."""
 
     operator_id: str
     bytes: int
@@ -375,40 +376,40 @@ class OperatorCheckpointView(Answer):
     subtasks: list[SubtaskCheckpointView]
 
 
-class MetricView(Answer):
-    """A value at a time."""
+class MetricView(ResponseBody):
+    """The value of a metric at one time."""
 
     time: int
     value: float
 
 
-class SubtaskMetricsView(Answer):
-    """The values of one subtask."""
+class SubtaskMetricsView(ResponseBody):
+    """The values of a metric for one subtask."""
 
     index: int
     metrics: list[MetricView]
 
 
-class MetricGroupView(Answer):
-    """The values of one metric."""
+class MetricGroupView(ResponseBody):
+    """The values of one metric for each subtask."""
 
     name: MetricName
     subtasks: list[SubtaskMetricsView]
 
 
-class OperatorMetricsView(Answer):
+class OperatorMetricsView(ResponseBody):
     """The metrics of one operator."""
 
     node_id: int
     metric_groups: list[MetricGroupView]
 
 
-class OperatorView(Answer):
-    """What an operator does and holds, since its run began; null where nothing is known.
+class OperatorView(ResponseBody):
+    """Metrics and state size of an operator since the run started; null for values that are not known.
 
-    `busy` is the share of the last minute in which its busiest subtask worked, `skew` that subtask against
-    the mean of all. `watermark_delay` is in seconds. `bad_by` counts bad rows by their code. `state` is how
-    large its state was.
+    `busy` is the share of the last minute in which its busiest subtask worked, `skew` the ratio of that
+    subtask to the mean of all. `watermark_delay` is in seconds. `bad_by` counts bad rows by error code.
+    `state` is the size of the state over time.
     """
 
     id: str
@@ -433,8 +434,8 @@ class OperatorView(Answer):
     commit_seconds: float
 
 
-class OutputView(Answer):
-    """Rows of an output; `batch` is a JSON array as text."""
+class OutputView(ResponseBody):
+    """Rows of a preview; `batch` is a JSON array in a string."""
 
     operator_id: str
     subtask_idx: int
@@ -443,11 +444,10 @@ class OutputView(Answer):
     batch: str
 
 
-class TapView(Answer):
-    """Rows that one operator has sent to another in an epoch: a sample of those that the filter leaves.
+class TapView(ResponseBody):
+    """A sample of the rows that one operator sent to another in an epoch and that match the filter.
 
-    `seen` counts all rows of the epoch, `matched` those that the filter leaves. `batch` is a JSON array, as
-    text.
+    `seen` counts all rows of the epoch, `matched` those that match. `batch` is a JSON array in a string.
     """
 
     epoch: int
@@ -458,15 +458,15 @@ class TapView(Answer):
     batch: str
 
 
-class StateQuery(Body):
-    """SQL over the tables of a checkpoint; the latest unless told."""
+class StateQuery(RequestBody):
+    """SQL over the tables of a checkpoint; the latest one unless `epoch` is set."""
 
     query: Text
     epoch: int | None = Field(None, ge=0)
     limit: int = Field(1000, ge=1, le=10_000)
 
 
-class RowsView(Answer):
+class RowsView(ResponseBody):
     """Rows as JSON objects."""
 
     columns: list[str]
@@ -474,15 +474,15 @@ class RowsView(Answer):
     has_more: bool = Field(serialization_alias="hasMore")
 
 
-class RowChangeView(Answer):
-    """A row of state that is in one of two checkpoints only, or has other values in the later one."""
+class RowChangeView(ResponseBody):
+    """A row of state that was added, removed or changed between two checkpoints."""
 
     change: Literal["added", "removed", "changed"]
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 
 
-class StateComparisonView(Answer):
+class StateComparisonView(ResponseBody):
     """How the rows of a table differ between the checkpoints of two epochs."""
 
     rows_before: int
@@ -494,8 +494,8 @@ class StateComparisonView(Answer):
     has_more: bool = Field(serialization_alias="hasMore")
 
 
-class StateTableView(Answer):
-    """A table of a checkpoint; `rows` counts stored rows, replaced and deleted ones included."""
+class StateTableView(ResponseBody):
+    """A state table in a checkpoint; `rows` counts stored rows, including replaced and deleted ones."""
 
     operator_id: str
     table: str
@@ -511,8 +511,8 @@ class StateTableView(Answer):
 # ---------------------------------------------------------------------------------------- connections
 
 
-class ConnectorView(Answer):
-    """A kind of connection; the JSON schemas of its options are texts."""
+class ConnectorView(ResponseBody):
+    """A connector; the JSON schemas of its options are strings."""
 
     id: str
     name: str
@@ -528,7 +528,7 @@ class ConnectorView(Answer):
     connection_config: str | None
 
 
-class ProfilePost(Body):
+class ProfilePost(RequestBody):
     """A new connection profile."""
 
     name: Name
@@ -537,8 +537,8 @@ class ProfilePost(Body):
     description: str | None = Field(None, max_length=10_000)
 
 
-class ProfileView(Answer):
-    """A connection profile; secret options are `***`."""
+class ProfileView(ResponseBody):
+    """A connection profile; secret options are shown as `***`."""
 
     id: str
     name: str
@@ -547,13 +547,13 @@ class ProfileView(Answer):
     description: str
 
 
-class AutocompleteView(Answer):
-    """Values that options can have, by option."""
+class AutocompleteView(ResponseBody):
+    """Possible values by the name of the option."""
 
     values: dict[str, list[str]]
 
 
-class TablePost(Body):
+class TablePost(RequestBody):
     """A new connection table."""
 
     name: Name
@@ -563,8 +563,8 @@ class TablePost(Body):
     table_schema: dict[str, Any] | None = Field(None, alias="schema")
 
 
-class TableView(Answer):
-    """A connection table; `consumers` is how many pipelines name it."""
+class TableView(ResponseBody):
+    """A connection table; `consumers` is the number of pipelines that use it."""
 
     id: str
     name: str
@@ -577,8 +577,8 @@ class TableView(Answer):
     consumers: int
 
 
-class TestMessageView(Answer):
-    """What a test of a connection says."""
+class TestMessageView(ResponseBody):
+    """A message of a connection test."""
 
     error: bool
     done: bool
@@ -588,7 +588,7 @@ class TestMessageView(Answer):
 # ------------------------------------------------------------------------------------------ functions
 
 
-class UdfPost(Body):
+class UdfPost(RequestBody):
     """A new function for the SQL of all pipelines."""
 
     prefix: str = Field("", max_length=200)
@@ -597,7 +597,7 @@ class UdfPost(Body):
     description: str | None = Field(None, max_length=10_000)
 
 
-class UdfView(Answer):
+class UdfView(ResponseBody):
     """A function that all pipelines can call."""
 
     id: str
@@ -611,15 +611,15 @@ class UdfView(Answer):
     dylib_url: str | None
 
 
-class UdfValidatePost(Body):
-    """A function to check."""
+class UdfValidatePost(RequestBody):
+    """The source of a function to check."""
 
     definition: Text
     language: Language = "rust"
 
 
-class UdfValidationView(Answer):
-    """The name of a function, or what is wrong with it."""
+class UdfValidationView(ResponseBody):
+    """The name of a function, or its errors."""
 
     udf_name: str | None
     errors: list[str]
@@ -628,10 +628,10 @@ class UdfValidationView(Answer):
 # --------------------------------------------------------------------------------------------- cluster
 
 
-class ProcessView(Answer):
-    """The process of a running pipeline and its Spark; null where it has told nothing.
+class ProcessView(ResponseBody):
+    """The process of a running pipeline and its Spark; null for values not reported yet.
 
-    `memory` is in bytes: of the `driver`, of Spark's `java`, of its Python `workers`, of `other` processes.
+    `memory` is in bytes, by kind of process: `driver`, Spark's `java`, Python `workers`, `other`.
     """
 
     pipeline_id: str
@@ -649,8 +649,8 @@ class ProcessView(Answer):
     memory: dict[str, int]
 
 
-class ClusterView(Answer):
-    """The machine of the server, the server itself and the processes of its pipelines. Sizes are in bytes."""
+class ClusterView(ResponseBody):
+    """The machine, the server process and the processes of its pipelines. Sizes are in bytes."""
 
     version: str
     cores: int
@@ -667,21 +667,21 @@ class ClusterView(Answer):
 # ----------------------------------------------------------------------------------------------- users
 
 
-class SessionPost(Body):
-    """A token, to sign in with a browser."""
+class SessionPost(RequestBody):
+    """A token, to sign in from a browser."""
 
     token: str = Field(max_length=1000)
 
 
-class SessionView(Answer):
-    """Who asks, and what they may do."""
+class SessionView(ResponseBody):
+    """The user of the request and their role."""
 
     user: str
     role: Literal["viewer", "operator", "author"]
     sign_in_required: bool
 
 
-class AuditView(Answer):
+class AuditView(ResponseBody):
     """A request that changed something, or was refused."""
 
     id: int

@@ -2,7 +2,7 @@
 
 The server starts it in a session of its own, so it outlives the server. It keeps the lock, an open file,
 until it ends: whoever can take the lock knows that it is over. It answers questions through its control
-socket, ends after the epoch at work when it is sent SIGTERM, and leaves `outcome.json`. The exit code is 0 if
+socket, ends after the current epoch when it is sent SIGTERM, and leaves `outcome.json`. The exit code is 0 if
 it finished or was stopped, 2 if the user has to change something, 1 if it failed.
 """
 

@@ -138,6 +138,7 @@ class StreamSql:
         if len(statements) != 1 or not isinstance(statements[0], SelectStatement):
             fail("one SELECT is expected here", None, "definitions go to `pipeline.execute(…)`")
         query = statements[0].query
+        _check_all_read(query, tables or {})
         for select in query.find_all(exp.Select):
             names = written_names(select.expressions)
             select.set("expressions", list(map(_under_name, select.expressions, names)))
@@ -319,6 +320,18 @@ class LoweredStreams:
             raise sql_error(error.message, None, error.hint) from error
         self._lowering.problems.raise_all()
         return lowered.ports
+
+
+def _check_all_read(query: exp.Expr, tables: Mapping[str, Relational]) -> None:
+    """Refuse a stream that was passed and that the query does not read; `input` is passed by every method."""
+    read = {table.name.lower() for table in query.find_all(exp.Table)}
+    for name in tables:
+        if name != "input" and name.lower() not in read:
+            fail(
+                f"the query does not read the stream `{name}`",
+                None,
+                suggest(name, sorted(read)) or "leave it out, or read it: `… FROM " + name + "`",
+            )
 
 
 def _constant(rows: Relational) -> LazyRelation:

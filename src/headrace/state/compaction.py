@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from headrace.base.keys import KEY_SPACE, key_range
 from headrace.state.backend import ParquetBackend
 from headrace.state.base import restored_run
-from headrace.state.files import RunFiles, run_path, write_run
+from headrace.state.files import RunFiles, write_run
 from headrace.state.generation import Generation
 from headrace.state.inspect import load_operators, require_checkpoint
 from headrace.state.lock import StateLock
@@ -120,18 +120,14 @@ def _compact_files(
         merge(runs, layout, oldest=True, cutoff=layout.cutoff(watermark)),
         layout,
         storage=storage,
-        path=run_path(
-            epoch=operator.epoch,
-            operator_id=operator.operator_id,
-            table=layout.table,
-            subtask=subtask.subtask,
-            compacted=True,
-        ),
+        operator_id=operator.operator_id,
+        subtask=subtask.subtask,
         epoch=operator.epoch,
         order=max(file.order for file in files),
         level=max(1, *(file.level for file in files)),
         low=low,
         high=high,
+        compacted=True,
         cache_dir=None,
     )
     return () if merged is None else (merged,)

@@ -26,13 +26,13 @@ class TableConfig:
     Attributes:
         name: the name of the table.
         kind: `global`, `time` or `keyed`.
-        description: what is in it, for people.
-        version: raised when what the columns mean changes.
+        description: a description of its content.
+        version: increased when the meaning of the columns changes.
         schema: its columns; None of a global table.
-        key: the columns that rows are found by.
+        key: the key columns.
         retention: of a time table: how far behind the watermark rows are kept.
         generational: of a time table: whether the row of the latest epoch replaces earlier ones.
-        order_by: which reads are cheap: `time` or `key`.
+        order_by: which reads are fast: `time` or `key`.
 
     >>> import headrace as hr, pyarrow as pa
     >>> schema = pa.schema([("shop", pa.string()), ("total", pa.int64())])
@@ -67,7 +67,7 @@ class TableConfig:
         return f"TableConfig({', '.join(parts)})"
 
     def to_json(self) -> dict[str, Any]:
-        """The declaration as JSON, as checkpoints have it.
+        """The declaration as JSON, as it is stored in checkpoints.
 
         Returns:
             A dict of JSON values.
@@ -99,7 +99,7 @@ class TableConfig:
         """The declaration that `to_json` wrote.
 
         Args:
-            data: what it returned.
+            data: the result of `to_json`.
 
         Returns:
             The declaration.
@@ -129,8 +129,8 @@ def global_table_config(name: str, description: str = "", *, version: int = 1) -
 
     Args:
         name: the name of the table.
-        description: what is in it, for people.
-        version: raise it when what the values mean changes.
+        description: a description of its content.
+        version: increase it when the meaning of the values changes.
 
     Returns:
         The table, for `tables()` of an operator.
@@ -153,20 +153,20 @@ def timestamp_table_config(
     order_by: Literal["time", "key"] = "time",
     version: int = 1,
 ) -> TableConfig:
-    """Declare a table of rows with a `_timestamp`, dropped when older than the watermark less `retention`.
+    """Declare a table of rows with a `_timestamp`, dropped when older than the watermark minus `retention`.
 
     `generational` keeps, of rows with the same key, only the one of the latest epoch. `order_by` says
     which reads are cheap: ranges of time (windows) or keys (joins).
 
     Args:
         name: the name of the table.
-        description: what is in it, for people.
+        description: a description of its content.
         retention: how far behind the watermark rows are kept.
         generational: whether the row of the latest epoch replaces earlier ones with its key.
         schema: its columns, `_timestamp` among them.
-        key: the columns that rows are found by.
+        key: the key columns.
         order_by: `time` or `key`.
-        version: raise it when what the columns mean changes.
+        version: increase it when the meaning of the columns changes.
 
     Returns:
         The table, for `tables()` of an operator.
@@ -217,11 +217,11 @@ def keyed_table_config(
 
     Args:
         name: the name of the table.
-        description: what is in it, for people.
+        description: a description of its content.
         schema: its columns.
-        key: those that a row is found by.
-        route: those that rows are shuffled by, if these are fewer.
-        version: raise it when what the columns mean changes.
+        key: the key columns.
+        route: the columns by which rows are shuffled, if these are fewer.
+        version: increase it when the meaning of the columns changes.
 
     Returns:
         The table, for `tables()` of an operator.

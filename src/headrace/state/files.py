@@ -16,6 +16,7 @@ import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -85,26 +86,50 @@ class _HashingFile:
         return self._digest.hexdigest()
 
 
+@dataclass
+class _Content:
+    """What the metadata of a file say of its rows."""
+
+    rows: int = 0
+    tombstones: int = 0
+    min_time: int | None = None
+    max_time: int | None = None
+
+    def add(self, segment: Segment) -> None:
+        self.rows += len(segment)
+        self.tombstones += int(np.count_nonzero(segment.operations != INSERT))
+        if segment.times is None:
+            return
+        times = segment.times[segment.operations != DELETE_KEY]
+        if len(times):
+            first, last = int(times.min()), int(times.max())
+            self.min_time = first if self.min_time is None else min(self.min_time, first)
+            self.max_time = last if self.max_time is None else max(self.max_time, last)
+
+
 def write_run(
     batches: Iterable[pa.RecordBatch],
     layout: RunLayout,
     *,
     storage: Storage,
-    path: str,
+    operator_id: str,
+    subtask: int,
     epoch: int,
     order: int,
     level: int,
     low: int,
     high: int,
+    compacted: bool,
     cache_dir: str | None,
 ) -> StateFile | None:
-    """Write sorted batches as one file, Parquet and cached copy; None if there were no rows."""
+    """Write sorted batches as one new file, Parquet and cached copy; None if there were no rows."""
+    path = run_path(
+        epoch=epoch, operator_id=operator_id, table=layout.table, subtask=subtask, compacted=compacted
+    )
     directory = make_cache(storage.url, cache_dir)
     attempt = os.path.join(directory, uuid.uuid4().hex)
     parquet_path, arrow_path = f"{attempt}.parquet.tmp", f"{attempt}.arrow.tmp"
-    rows = tombstones = 0
-    min_time: int | None = None
-    max_time: int | None = None
+    content = _Content()
     order_name = b"time" if layout.by_time else b"key"
     schema = layout.stored.with_metadata({_ORDER_KEY: order_name})
     own = (KEY_HASH, OPERATION)
@@ -130,32 +155,24 @@ def write_run(
             for batch in batches:
                 parquet.write_batch(batch if packed == schema else with_types(batch, packed))
                 arrow.write_batch(batch)
-                segment = Segment(batch, layout)
-                rows += len(segment)
-                tombstones += int(np.count_nonzero(segment.operations != INSERT))
-                if segment.times is not None:
-                    timed = segment.times[segment.operations != DELETE_KEY]
-                    if len(timed):
-                        first, last = int(timed.min()), int(timed.max())
-                        min_time = first if min_time is None else min(min_time, first)
-                        max_time = last if max_time is None else max(max_time, last)
+                content.add(Segment(batch, layout))
         sink.close()
-        if not rows:
+        if not content.rows:
             return None
         file = StateFile(
             file=path,
             epoch=epoch,
             order=order,
             level=level,
-            rows=rows,
+            rows=content.rows,
             bytes=sink.size,
             checksum=sink.checksum(),
             min_key=low,
             max_key=high,
-            min_time=min_time,
-            max_time=max_time,
+            min_time=content.min_time,
+            max_time=content.max_time,
             version=layout.version,
-            tombstones=tombstones,
+            tombstones=content.tombstones,
         )
         _append_trailer(arrow_path, file)
         storage.write_file(path, parquet_path)
@@ -418,7 +435,7 @@ def _large_batches(table: pa.Table) -> list[pa.RecordBatch]:
     return batches
 
 
-def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool = False) -> str:
+def run_path(*, epoch: int, operator_id: str, table: str, subtask: int, compacted: bool) -> str:
     """Return a new file name for a run, unique to this attempt."""
     suffix = "-compacted" if compacted else ""
     return (

@@ -134,7 +134,7 @@ class GlobalTable(StateTable):
             value: anything that JSON can represent, and bytes.
 
         Raises:
-            PlanError: the key or the value is none of these.
+            PlanError: the key or the value has another type.
         """
         self._changed[encode_key(key)] = encode_value(value)
 
@@ -143,13 +143,13 @@ class GlobalTable(StateTable):
 
         Args:
             key: a string, an integer, or a tuple of these.
-            default: what to return if there is no such key.
+            default: the result if there is no such key.
 
         Returns:
-            The value; tuples have become lists.
+            The value; tuples are returned as lists.
 
         Raises:
-            PlanError: the key cannot be one.
+            PlanError: the key has another type.
         """
         name = encode_key(key)
         text = self._changed[name] if name in self._changed else self._entries.get(name)
@@ -173,7 +173,7 @@ class GlobalTable(StateTable):
             key: a string, an integer, or a tuple of these.
 
         Raises:
-            PlanError: the key cannot be one.
+            PlanError: the key has another type.
         """
         self._changed[encode_key(key)] = None
 

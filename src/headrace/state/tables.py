@@ -252,13 +252,13 @@ class KeyedTable(_BatchTable):
         return self.layout.public(rows.table if among.all() else rows.table.filter(pa.array(among)))
 
     def put(self, batch: Batch) -> None:
-        """Set the rows of their keys; of rows with one key the last is stored.
+        """Set the row of each key; of several rows with the same key the last is stored.
 
         Args:
             batch: rows with the declared columns, in the declared types.
 
         Raises:
-            PlanError: the columns are others, or a key belongs to another subtask.
+            PlanError: the columns differ, or a key belongs to another subtask.
         """
         columns = self._select(batch, self.layout.columns.names, exact=True)
         self._change(columns, self._hashes(columns, batch.num_rows), INSERT)
@@ -334,7 +334,7 @@ class TimeTable(_BatchTable):
             batch: rows with the declared columns, in the declared types.
 
         Raises:
-            PlanError: the columns are others, a row has no `_timestamp`, or a key belongs to another subtask.
+            PlanError: the columns differ, a row has no `_timestamp`, or a key belongs to another subtask.
         """
         columns = self._timed(batch)
         if self.cutoff > MIN_TIME:
@@ -356,7 +356,7 @@ class TimeTable(_BatchTable):
 
         Args:
             start: the first instant; None for no limit.
-            end: the first instant that is not read; None for no limit.
+            end: the end of the range, exclusive; None for no limit.
 
         Returns:
             The rows with the declared columns, in the table's order.
@@ -440,7 +440,7 @@ class TimeTable(_BatchTable):
         """Remove every row older than `before`.
 
         Args:
-            before: the first instant that stays.
+            before: the earliest instant that is kept.
         """
         self.delete_time_range(None, before)
 
@@ -449,7 +449,7 @@ class TimeTable(_BatchTable):
 
         Args:
             start: the first instant; None for no limit.
-            end: the first instant that stays; None for no limit.
+            end: the earliest instant that is kept; None for no limit.
         """
         first = MIN_TIME if start is None else max(start, MIN_TIME)
         last = MAX_TIME + 1 if end is None else min(end, MAX_TIME + 1)
@@ -504,7 +504,7 @@ class TimeTable(_BatchTable):
             rows: rows with the declared columns, in the declared types.
 
         Raises:
-            PlanError: the columns are others, a row has no `_timestamp`, or a key belongs to another subtask.
+            PlanError: the columns differ, a row has no `_timestamp`, or a key belongs to another subtask.
         """
         columns = self._timed(rows)
         hashes = self._hashes(columns, rows.num_rows)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.base.keys import hash_key
 from headrace.state.cache import drop_cached
-from headrace.state.files import run_path, write_run
+from headrace.state.files import write_run
 from headrace.state.messages import (
     Checkpoint,
     CommitData,
@@ -121,18 +121,14 @@ class SubtaskWriter:
             merge(runs, table.layout, oldest=oldest, cutoff=table.cutoff),
             table.layout,
             storage=self._storage,
-            path=run_path(
-                epoch=epoch,
-                operator_id=self._operator_id,
-                table=table.name,
-                subtask=self._subtask,
-                compacted=len(runs) > 1,
-            ),
+            operator_id=self._operator_id,
+            subtask=self._subtask,
             epoch=epoch,
             order=epoch if newest is None else newest.order,
             level=group.level,
             low=table.low,
             high=table.high,
+            compacted=len(runs) > 1,
             cache_dir=self._cache_dir,
         )
 

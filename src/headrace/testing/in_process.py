@@ -87,10 +87,10 @@ def run_in_process(
         pipeline: the pipeline, or its plan.
         state_dir: where checkpoints are kept.
         parallelism: how many subtasks an operator has.
-        max_epochs: how many epochs to run at most.
-        epoch_rows: how many rows an epoch reads at most.
+        max_epochs: the maximum number of epochs.
+        epoch_rows: the maximum number of rows that an epoch reads.
         from_epoch: go back to the checkpoint of this epoch.
-        allow_drop: whether state of operators that are no longer there may be dropped.
+        allow_drop: whether state of removed operators may be dropped.
         clock: the time in seconds; by default a `ManualClock`.
         seed: shuffles the order in which tasks run and envelopes arrive.
         on_step: called as `on_step(name, epoch)` at each step of an epoch; it may raise `CrashError`.
@@ -104,10 +104,10 @@ def run_in_process(
             `pipeline.run`. Nothing is tried again unless `restarts` is set, without a pause between attempts.
 
     Returns:
-        What the run did.
+        The summary of the run.
 
     Raises:
-        HeadraceError: what made it fail; `UserError` where something has to be changed.
+        HeadraceError: the run failed; a `UserError` if the program, a setting or the state has to change.
 
     >>> import headrace as hr, tempfile
     >>> pipeline = hr.Pipeline("numbers")
@@ -233,7 +233,10 @@ def _check_options(options: RunOptions | None) -> RunOptions:
     """The options, without any that would have no effect."""
     chosen = RunOptions() if options is None else options
     if not isinstance(chosen, RunOptions):
-        raise ConfigurationError(f"`options` takes hr.RunOptions(…), got {type(options).__name__}")
+        raise ConfigurationError(
+            f"`options` takes hr.RunOptions(…), got {type(options).__name__}",
+            hint="such as `options=hr.RunOptions(restarts=5)`",
+        )
     for field in dataclasses.fields(chosen):
         if field.name not in _SETTINGS and getattr(chosen, field.name) != field.default:
             raise ConfigurationError(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.api import other_names
 from headrace.testing.in_process import run_in_process
 
 ROWS = [{"id": 1, "shop": "mill", "amount": 3}]
@@ -102,6 +103,32 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
     "rename to one name": (lambda s: s.rename({"id": "shop"}), "two columns are called `shop`"),
     "key_by an expression": (lambda s: s.key_by(hr.col("id")), "names of columns"),  # type: ignore[arg-type]
     "key_by what is not there": (lambda s: s.key_by("sho"), "did you mean `shop`"),
+    "a number without a unit": (lambda s: s.tumble("5"), "got '5'(.|\\n)*write `'5s'` for seconds"),
+    "within a number": (
+        lambda s: s.join(s.select("id"), on="id", within=5),  # type: ignore[arg-type]
+        "`within` takes a duration, got 5(.|\\n)*write `'5s'` for seconds",
+    ),
+    "a stream that the query does not read": (
+        lambda s: s.sql("SELECT id FROM input", sales=s.select("id")),
+        "the query does not read the stream `sales`(.|\\n)*leave it out",
+    ),
+    "a stream under another name": (
+        lambda s: s.pipeline.sql("SELECT 1 AS a FROM slaes", sales=s),
+        "does not read the stream `sales`(.|\\n)*did you mean `slaes`",
+    ),
+    "a number of rows to show that is a condition": (lambda s: s.show(True), "rows to show, got True"),
+    "options as a dict": (
+        lambda s: s.pipeline.start(options={"restarts": 5}),  # type: ignore[arg-type]
+        "got dict(.|\\n)*options=hr.RunOptions\\(restarts=5\\)",
+    ),
+    "an epoch without a state directory": (
+        lambda s: s.sink("blackhole").pipeline.start(from_epoch=3, options=hr.RunOptions(engine="local")),
+        "only a run with a state directory can go back to an epoch",
+    ),
+    "rows of two types": (
+        lambda s: s.pipeline.source("memory", rows=[{"id": 1}, {"id": "x"}]),
+        "do not fit one schema: column `id`: Could not convert 'x'",
+    ),
     "not a duration": (lambda s: s.tumble("soon"), "`width` takes a duration, got 'soon'"),
     "two windows": (lambda s: s.tumble("1s").hop("1s", "2s"), "a window already"),
     "a slide too long": (
@@ -219,7 +246,7 @@ MISTAKES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
     ),
     "output of a source": (
         lambda s: s.output("no_such"),
-        "`memory_1` has no output `no_such`(.|\\n)*it has only the one it is",
+        "`memory_1` has no output `no_such`(.|\\n)*it has only its default output",
     ),
     "an output that is like another": (
         lambda s: s.pipeline.source("single_file", path="x.json", bad_data="dead_letter").output(
@@ -446,3 +473,77 @@ def test_a_table_that_an_operator_does_not_declare_is_no_bug_of_ours(tmp_path: P
     pipeline.source("memory", rows=ROWS).apply(Forgetful(), id="forgetful").sink("blackhole")
     with pytest.raises(hr.PlanError, match="`forgetful` declares no table `totals`"):
         run_in_process(pipeline, tmp_path)
+
+
+ATTRIBUTES: dict[str, tuple[Callable[[hr.Stream], object], str]] = {
+    "a method of PySpark": (lambda s: getattr(s, "where"), r"'where': write `filter\(…\)`"),  # noqa: B009
+    "a column": (lambda s: getattr(s, "amount"), r"'amount': write `hr.col\('amount'\)` for the column"),  # noqa: B009
+    "an aggregate": (
+        lambda s: getattr(s.group_by("shop"), "count"),  # noqa: B009
+        r"'count': write `aggregate\(n='count\(\*\)'\)`",
+    ),
+    "a method of a column": (
+        lambda _: getattr(hr.col("id"), "isin"),  # noqa: B009
+        r"'isin': write `is_in\('a', 'b'\)`",
+    ),
+    "a source": (lambda s: getattr(s.pipeline, "readStream"), r"'readStream': write `source\('kafka', …\)`"),  # noqa: B009
+    "no name of anybody": (lambda s: getattr(s, "frobnicate"), "no attribute 'frobnicate'$"),  # noqa: B009
+}
+
+
+@pytest.mark.parametrize("mistake", ATTRIBUTES)
+def test_a_name_of_another_library_says_what_it_is_called_here(mistake: str) -> None:
+    read, expected = ATTRIBUTES[mistake]
+    with pytest.raises(AttributeError, match=expected):
+        read(hr.Pipeline().source("memory", rows=ROWS))
+
+
+def test_what_is_written_instead_of_a_name_of_another_library_exists() -> None:
+    owners = {"Pipeline": hr.Pipeline, "Stream": hr.Stream, "GroupedStream": hr.GroupedStream}
+    for kind, names in other_names.NAMES.items():
+        owner = owners.get(kind, hr.Column)
+        for name, instead in names.items():
+            assert not hasattr(owner, name), f"{kind}.{name} exists"
+            for called in re.findall(r"(?<![.\w])([a-z_]+)\(", instead.partition("'")[0]):
+                assert hasattr(owner, called), f"{kind}.{name}: {called}"
+
+
+ARGUMENTS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "an option of a source": (
+        lambda _: hr.sources.kafka(bootstrap_server="x", topic="t"),  # type: ignore[call-arg]
+        r"^kafka\(\) got .* 'bootstrap_server': did you mean `bootstrap_servers`\?",
+    ),
+    "an option of a run": (
+        lambda _: hr.RunOptions(restart=1),  # type: ignore[call-arg]
+        r"'restart': did you mean `restarts`\?",
+    ),
+    "an argument of start": (
+        lambda s: s.pipeline.start(max_epoch=1),
+        r"^Pipeline.start\(\) got .* 'max_epoch': did you mean `max_epochs`",
+    ),
+    "an argument of run": (
+        lambda s: s.pipeline.run(max_epoch=1),
+        r"^Pipeline.run\(\) got .* 'max_epoch': did you mean `max_epochs`",
+    ),
+    "an argument of a method": (
+        lambda s: s.join(s, on="id", witin="1s"),
+        r"'witin': did you mean `within`\?",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", ARGUMENTS)
+def test_a_misspelt_argument_suggests_the_right_one(mistake: str) -> None:
+    call, expected = ARGUMENTS[mistake]
+    with pytest.raises(TypeError, match=expected):
+        call(hr.Pipeline().source("memory", rows=ROWS))
+
+
+def test_an_error_shows_the_beginning_of_a_long_value() -> None:
+    rows: list[dict[str, object]] = [{"id": number} for number in range(10_000)]
+    with pytest.raises(hr.ConfigurationError) as caught:
+        hr.Pipeline().source("memory", rows=[*rows, {"id": "x"}])
+    assert "{'id': 4}, … (10,001 items)]" in caught.value.message
+    with pytest.raises(hr.ConfigurationError) as caught:
+        hr.Pipeline().source("memory", rows="x" * 10_000)
+    assert len(caught.value.message) < 400

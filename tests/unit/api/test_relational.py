@@ -194,7 +194,8 @@ def test_a_method_gives_what_the_same_sql_gives(case: str, tmp_path: Path) -> No
     build, query = CASES[case]
     by_method = build(*inputs())
     sales, paid = inputs()
-    by_sql = sales.pipeline.sql(query, s=sales, p=paid)
+    read: dict[str, Any] = {"s": sales, "p": paid} if " p " in f"{query} " else {"s": sales}
+    by_sql = sales.pipeline.sql(query, **read)
     assert by_method.schema is not None
     assert by_method.schema == by_sql.schema
     assert by_method.is_updating == by_sql.is_updating

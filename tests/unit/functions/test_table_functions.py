@@ -189,9 +189,9 @@ def test_a_stream_is_called_for_from_python(tmp_path: Path) -> None:
         stream.call(half, "n", into=["a", "b"])
     with pytest.raises(PlanError, match="`total` is an aggregate"):
         stream.call(total, "n", into="a")
-    with pytest.raises(PlanError, match="takes 1 arguments"):
+    with pytest.raises(PlanError, match="takes 1 argument"):
         stream.call(half, "n", "n", into="a")
-    with pytest.raises(PlanError, match="takes 1 arguments"):
+    with pytest.raises(PlanError, match="takes 1 argument"):
         TableFunctionCall(words, ["a", "b"], columns={})
     with pytest.raises(PlanError, match="gives no column `wrd`"):
         TableFunctionCall(words, ["a"], columns={"wrd": "x"})

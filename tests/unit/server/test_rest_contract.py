@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, get_args
 import pytest
 
 from headrace.server.application import make_application, openapi_of
-from headrace.server.models import MetricName, SpanOfTimeView
+from headrace.server.models import CheckpointPhaseView, MetricName
 from headrace.server.service import Service, ServiceOptions
 from headrace.server.states import JobState, StopMode, action_of
 from headrace.server.users import Accounts
@@ -84,7 +84,7 @@ PARTS = {
     "SpanView": "start end",
     "PositionView": "line column",
     "FailureReason": "error domain",
-    "SpanOfTimeView": "start_time finish_time event description",
+    "CheckpointPhaseView": "start_time finish_time event description",
     "SubtaskCheckpointView": "index bytes event_spans",
     "MetricGroupView": "name subtasks",
     "SubtaskMetricsView": "index metrics",
@@ -161,7 +161,7 @@ def test_states_and_other_words_are_those_that_clients_compare_with() -> None:
         "bytes_recv", "bytes_sent", "messages_recv", "messages_sent", "backpressure", "tx_queue_size",
         "tx_queue_rem",
     }  # fmt: skip
-    assert get_args(SpanOfTimeView.model_fields["event"].annotation) == (
+    assert get_args(CheckpointPhaseView.model_fields["event"].annotation) == (
         "Checkpointing", "CheckpointingOperators", "WritingMetadata", "Compacting", "Committing",
     )  # fmt: skip
 

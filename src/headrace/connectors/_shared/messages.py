@@ -193,20 +193,15 @@ class MessageReader:
 
     def _lacking(self, messages: Messages, index: int, column: str) -> BadLineError:
         what, position = self._options.metadata[column], messages.position(index)
-        record = messages.values[index] or b""
-        return BadLineError(
+        return bad_message(
+            messages,
+            index,
             f"the message at {position} cannot be read, column `{column}`: it has no `{what}`, "
             "and the column is NOT NULL",
-            line=index,
-            content=record.decode("utf-8", "replace"),
             column=column,
-            where=self._where,
             hint="declare the column without NOT NULL",
-            record=record,
-            position=position,
-            offset=messages.offset(index),
-            partition=messages.partition,
             fault="missing-value",
+            where=self._where,
         )
 
     def _lines(self, values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[np.int64]]:
@@ -280,3 +275,30 @@ class MessageReader:
             partition=messages.partition,
             fault=error.fault,
         )
+
+
+def bad_message(
+    messages: Messages,
+    index: int,
+    message: str,
+    *,
+    column: str,
+    hint: str,
+    fault: str,
+    where: str | None,
+) -> BadLineError:
+    """The error of a message that cannot be read because of its metadata or its key."""
+    record = messages.values[index] or b""
+    return BadLineError(
+        message,
+        line=index,
+        content=record.decode("utf-8", "replace"),
+        column=column,
+        where=where,
+        hint=hint,
+        record=record,
+        position=messages.position(index),
+        offset=messages.offset(index),
+        partition=messages.partition,
+        fault=fault,
+    )

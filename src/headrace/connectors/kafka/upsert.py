@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from headrace.base.columns import RETRACT, TIMESTAMP
 from headrace.base.errors import BadLineError
 from headrace.base.options import Options as DeclaredOptions
-from headrace.connectors._shared.messages import MessageReader, Messages
+from headrace.connectors._shared.messages import MessageReader, Messages, bad_message
 from headrace.connectors.base import report_bad
 from headrace.formats.base import plain_field
 from headrace.formats.json.format import JsonFormat
@@ -155,20 +155,15 @@ class UpsertReader:
         return pa.table([column.filter(column.is_valid())], names=[field.name]), bad
 
     def _bad_key(self, messages: Messages, index: int, reason: str) -> BadLineError:
-        position, record = messages.position(index), messages.values[index] or b""
         names = ", ".join(self._key.names)
-        return BadLineError(
-            f"the key of the message at {position} cannot be read as {names}: {reason}",
-            line=index,
-            content=record.decode("utf-8", "replace"),
+        return bad_message(
+            messages,
+            index,
+            f"the key of the message at {messages.position(index)} cannot be read as {names}: {reason}",
             column=names,
-            where=self._where,
             hint="see `key.format`; every message of a table that is read with `upsert` has its key",
-            record=record,
-            position=position,
-            offset=messages.offset(index),
-            partition=messages.partition,
             fault="missing-value" if reason == "it has none" else "wrong-value",
+            where=self._where,
         )
 
     def _with_key(self, rows: pa.Table, keys: pa.Table, *, retract: bool) -> pa.Table:

@@ -154,7 +154,9 @@ class DebugBlock(YamlBlock):
 
     title: ClassVar = "a debug block"
 
-    enable_debug_inspection: Annotated[bool, Flag()] | None = _quiet("There is nothing to switch on.")
+    enable_debug_inspection: Annotated[bool, Flag()] | None = _quiet(
+        "Messages can always be inspected, with `headrace topic`."
+    )
 
 
 class TypeRule(YamlBlock):
@@ -201,7 +203,7 @@ Inputs: TypeAlias = Annotated[
 ]
 
 _INPUTS = "Its inputs by name: `name: source`, or a block with options."
-_BUILD = "A command that makes what is run. With it, a missing file is a warning and no error."
+_BUILD = "A command that builds the program. With it, a missing file is a warning, not an error."
 
 
 class PortBlock(YamlBlock):
@@ -275,8 +277,8 @@ class OperatorBlock(PortBlock):
     }  # fmt: skip
 
     id: OperatorId | None = _used("Its name; `op` unless written.")
-    name: AnyText | None = _quiet("A name for people.")
-    description: AnyText | None = _quiet("A sentence for people.")
+    name: AnyText | None = _quiet("A display name.")
+    description: AnyText | None = _quiet("A description.")
     python: (
         Annotated[
             Annotated[AnyText, Tag(TEXT)] | Annotated[PythonBlock, Tag(BLOCK)],
@@ -371,15 +373,15 @@ class NodeBlock(PortBlock):
     }
 
     id: NodeId = _required("Its name, unique in the document.")
-    name: AnyText | None = _quiet("A name for people.")
-    description: AnyText | None = _quiet("A sentence for people.")
+    name: AnyText | None = _quiet("A display name.")
+    description: AnyText | None = _quiet("A description.")
     path: Annotated[Scalar, Text("the path of a program")] | None = _used(
         "A program in a process of its own: a `.py` file, run by this Python, or anything that can be "
         "executed; relative to the document, or found on `PATH`. `dynamic`: a process that is started by "
         "hand and joins while the dataflow runs. URLs and `shell` are refused."
     )
     operator: OperatorBlock | None = _used(
-        "One operator. Its outputs are `node/output`; `node/operator/output` is taken too."
+        "One operator. Its outputs are `node/output`; `node/operator/output` is accepted too."
     )
     operators: (
         Annotated[
@@ -423,7 +425,7 @@ class NodeBlock(PortBlock):
         ]
         | None
     ) = _used(
-        "Values for a module: `speed: 2` is `$PARAM_SPEED` in `args` and `env` of its nodes, and the "
+        "Parameters of a module: `speed: 2` is `$PARAM_SPEED` in `args` and `env` of its nodes, and the "
         "variable `PARAM_SPEED` in their environment. On a node with `path` they have no effect."
     )
     options: Annotated[dict[_ANY_NAME, Anything], Expected("a mapping")] | None = _used(
@@ -433,11 +435,11 @@ class NodeBlock(PortBlock):
         "The columns of the connector with their SQL types, as a mapping or as one text.", alias="schema"
     )
     parallelism: Annotated[int, Ge(1), Expected("a whole number", read=Scalar.integer)] | None = _used(
-        "How many copies of each operator run; with more than one, `partition_by` says which of them gets a "
-        "message."
+        "The number of instances of each operator; with more than one, `partition_by` selects "
+        "the instance for a message."
     )
     partition_by: Annotated[Scalar, Text("a name", "name")] | None = _used(
-        "What decides which copy gets a message: messages that are equal in it go to the same one."
+        "The column or metadata key that selects the instance: messages with equal values go to the same one."
     )
     build: Command | None = _used(_BUILD)
     venv: VenvName | None = _used(
@@ -449,14 +451,16 @@ class NodeBlock(PortBlock):
         "What to do when it fails: end the run (`never`, the default), or start it again; with `always` a "
         "process is started again when it ends without a failure too."
     )
-    max_restarts: Whole | None = _used("How often; 0, the default, is without limit.")
+    max_restarts: Whole | None = _used("The maximum number of restarts; 0, the default, is unlimited.")
     restart_delay: Seconds | None = _used("Seconds before the first restart; doubled for each further one.")
     max_restart_delay: Seconds | None = _used("The longest delay.")
-    restart_window: Seconds | None = _used("Seconds after which restarts are counted anew.")
-    finish_grace_secs: Seconds | None = _used("Seconds that the process has to end after its inputs have.")
+    restart_window: Seconds | None = _used("Restarts are counted within this many seconds.")
+    finish_grace_secs: Seconds | None = _used(
+        "Seconds that the process has to exit after its inputs have ended."
+    )
     health_check_timeout: Seconds | None = _used(
         "Seconds that a process with inputs may take for an event without sending anything; then it is "
-        "killed and has failed, see `restart_policy`. Without it a process has as long as it needs."
+        "killed and has failed, see `restart_policy`. Without it there is no limit."
     )
     startup_timeout: Seconds | None = _used(
         "Seconds that a process with inputs has to make its `Node` when there is an event for it; then it is "
@@ -496,18 +500,19 @@ class DocumentBlock(YamlBlock):
         "running."
     )
     execution: Annotated[ExecutionMode, Choice.of(ExecutionMode)] | None = _used(
-        "`resident`: a task that stays handles each message within milliseconds; all units have to be in one "
-        "runtime. `epochs`: messages are handled with the next epoch. `auto`, the default, is `resident` if "
-        "all units are operators, processes and sinks and tasks run on this machine, else `epochs`."
+        "`resident`: a long-running task processes each message as it arrives; all units must be "
+        "in one runtime. `epochs`: messages are processed with the next epoch. `auto`, the "
+        "default, is `resident` if all units are operators, processes and sinks and Spark runs "
+        "in local mode, else `epochs`."
     )
-    strict_types: Annotated[bool, Flag()] | None = _used("Types that do not fit are errors, not warnings.")
+    strict_types: Annotated[bool, Flag()] | None = _used("Incompatible types are errors, not warnings.")
     type_rules: Annotated[list[TypeRule], Expected("a list")] | None = _used(
-        "Types that fit besides those that widen: `{from: …, to: …}`."
+        "Compatible types in addition to the built-in rules: `{from: …, to: …}`."
     )
     deploy: DeployBlock | None = _warned("Spark decides where operators run.")
-    debug: DebugBlock | None = _quiet("There is nothing to switch on.")
+    debug: DebugBlock | None = _quiet("Messages can always be inspected, with `headrace topic`.")
     health_check_interval: Seconds | None = _warned(
-        "processes are watched all the time; see `health_check_timeout` of a node."
+        "processes are always monitored; see `health_check_timeout` of a node."
     )
 
 
@@ -516,7 +521,7 @@ class ModuleHeader(YamlBlock):
 
     title: ClassVar = "a module header"
 
-    name: Annotated[Scalar, Text(example="my_module")] = _required("A name for people.")
+    name: Annotated[Scalar, Text(example="my_module")] = _required("A display name.")
     inputs: Outputs | None = _used(f"The names of its inputs: `{MODULE_PORTS}/name` in its nodes.")
     inputs_optional: Outputs | None = _used(
         "Inputs that need not be connected; their uses are left out then."

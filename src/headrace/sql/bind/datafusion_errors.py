@@ -188,7 +188,8 @@ def explain_error(error: ExpressionError) -> ExpressionError:
     for pattern, message, hint in _REWRITES:
         if match := pattern.search(text):
             parts = [with_sql_types(part) for part in match.groups() if part is not None]
-            return ExpressionError(message.format(*parts), hint=hint or _candidates(text))
+            said = message.format(*parts).replace(" 1 arguments", " 1 argument")
+            return ExpressionError(said, hint=hint or _candidates(text))
     if match := re.search(r"Unsupported SQL type (\w+)", text):
         return ExpressionError(f"`{match[1]}` is not a type", hint=suggest(match[1].upper(), TYPE_NAMES))
     first = text.split("\n")[0].strip().removeprefix("This feature is not implemented: ")

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.base.errors import counted
 from headrace.functions.postgres.catalog import BY_NAME, PUBLIC
 from headrace.functions.postgres.overload import (
     BOOLEAN,
@@ -238,7 +239,7 @@ class PostgresCalls:
         name = node.name.lower()
         form, count = _LIST_FORMS[name]
         if len(node.expressions) != count:
-            message = f"`{name}` takes {count} arguments, not {len(node.expressions)}"
+            message = f"`{name}` takes {counted(count, 'argument')}, not {len(node.expressions)}"
             raise self._context.fail(message, node)
         if name in ("array_lower", "array_upper") and to_sql(node.expressions[1]) != "1":
             raise self._context.fail(

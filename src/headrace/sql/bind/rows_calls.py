@@ -63,7 +63,8 @@ def read_rows_call(context: BindContext, node: exp.Expr) -> RowsCall | None:
         return None
     if not function.least <= len(call.expressions) <= function.most:
         counts = " to ".join(dict.fromkeys([str(function.least), str(function.most)]))
-        raise context.fail(f"`{name}` takes {counts} arguments, not {len(call.expressions)}", call)
+        word = "argument" if counts == "1" else "arguments"
+        raise context.fail(f"`{name}` takes {counts} {word}, not {len(call.expressions)}", call)
     lists = tuple(list_of(inner_name, call.expressions) for inner_name in function.lists.values())
     return _named_call(
         context,

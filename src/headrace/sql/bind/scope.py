@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.columns import TIMESTAMP
-from headrace.base.errors import ExpressionError, suggest
+from headrace.base.errors import ExpressionError, counted, suggest
 from headrace.functions.json_path import compile_path
 from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
@@ -20,7 +20,8 @@ from headrace.sql.bind.json_forms import is_json
 from headrace.sql.bind.logical import PRESENCE, ColumnPath, Expression
 from headrace.sql.bind.meanings import Meaning, mark
 from headrace.sql.bind.planning import WINDOWS
-from headrace.sql.bind.semantics import Semantics, is_rewritten, respell
+from headrace.sql.bind.respelling import is_rewritten, respell
+from headrace.sql.bind.semantics import Semantics
 from headrace.sql.bind.volatile import CLOCK, epoch_clock
 from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
 from headrace.sql.problems import ReportedError
@@ -374,7 +375,7 @@ class Scope:
             raise self.context.fail(f"`{name}` takes all values: no DISTINCT, no ORDER BY", call, hint)
         if len(arguments) != len(declared):
             usage_hint = f"{name}({', '.join(type_name(kind) for kind in declared)})"
-            raise self.context.fail(f"`{name}` takes {len(declared)} arguments", call, usage_hint)
+            raise self.context.fail(f"`{name}` takes {counted(len(declared), 'argument')}", call, usage_hint)
         for argument, kind, target in zip(arguments, self._argument_types(call), declared, strict=True):
             if kind != plain_type(target):
                 argument.replace(_cast(argument, type_name(target)))

@@ -35,8 +35,8 @@ from headrace.sql.bind.relations import (
     unique_names,
     where_map,
 )
+from headrace.sql.bind.respelling import is_rewritten
 from headrace.sql.bind.scope import Scope, as_expression, column_of, conjuncts, identifier_name
-from headrace.sql.bind.semantics import is_rewritten
 from headrace.sql.bind.subqueries import SubqueryBinder, subquery_name
 from headrace.sql.bind.temporal import filter_by_clock, isolate_clock, reads_clock, split_by_clock
 from headrace.sql.bind.time_bounds import take_time_bounds
