@@ -70,14 +70,28 @@ class BindQuery(Protocol):
         """The same for queries that are only tried: what is wrong with them is not reported."""
 
 
-class FromClause:
-    """Binds the FROM of one SELECT into `tables`."""
+class JoinSubqueries(Protocol):
+    """Computes the subqueries in ON of an outer join."""
 
-    def __init__(self, tables: FromTables, namespace: Namespace, bind_query: BindQuery) -> None:
+    def __call__(self, tables: FromTables, relation: Relation, on: exp.Expr) -> Relation:
+        """The rows of one side, with a column for each subquery that reads this side alone; replaced in `on`."""
+
+
+class FromClause:
+    """Binds the FROM of one SELECT into `tables`; without `subqueries`, for the columns of the tables alone."""
+
+    def __init__(
+        self,
+        tables: FromTables,
+        namespace: Namespace,
+        bind_query: BindQuery,
+        subqueries: JoinSubqueries | None = None,
+    ) -> None:
         self._tables = tables
         self._context = tables.context
         self._namespace = namespace
         self._bind_query = bind_query
+        self._subqueries = subqueries
 
     def bind(self, select: exp.Select) -> Relation:
         """The relation of all tables, joined."""
@@ -203,11 +217,14 @@ class FromClause:
                 return bind_lateral_values(tables, left, join, join.this, values)
             return self._join_lateral(left, join)
         on, columns = join.args.get("on"), join.args.get("using") or []
-        count = len(tables.scope.tables)
         version, node = _without_version(context, join.this)
         if version is not None:
             version = tables.scope.resolve(version)
-        right = self._add_side(node)
+        if on is not None and on.find(exp.Query) is not None and version is None and not method:
+            on = exp.Paren(this=on.copy())
+            left = self._with_subqueries(tables, left, on)
+        count = len(tables.scope.tables)
+        right = self._add_side(node, on)
         if method == "NATURAL":
             columns = common_columns(tables, count)
         using = [identifier_name(column) for column in columns]
@@ -237,14 +254,24 @@ class FromClause:
         refuse_volatile(self._context, joined, clause.conditions)
         return merge_using(self._tables, joined, using) if using else joined
 
+    def _with_subqueries(self, tables: FromTables, relation: Relation, on: exp.Expr) -> Relation:
+        """One side of a join with the subqueries in ON that read this side alone."""
+        if self._subqueries is not None:
+            return self._subqueries(tables, relation, on)
+        for condition in conjuncts(on):
+            if condition.find(exp.Query) is not None:
+                condition.replace(exp.true())
+        return relation
+
     def _conditions(self, on: exp.Expr | None) -> list[exp.Expr]:
         """The resolved conditions of ON."""
         context, scope = self._context, self._tables.scope
-        hint = "write it in WHERE, or filter one side in a subquery in FROM"
+        hint = "filter one side in a subquery in FROM"
         if on is not None:
             scope.refuse_async(on)
             if (subquery := on.find(exp.Query)) is not None:
-                raise context.fail("a subquery cannot stand in ON", subquery, hint)
+                message = "a subquery in ON of an outer join reads columns of one side only"
+                raise context.fail(message, subquery, hint)
         conditions = [scope.resolve(condition) for condition in conjuncts(on)]
         if (moving := next(filter(reads_clock, conditions), None)) is not None:
             raise context.fail("a condition on the clock cannot stand in ON", moving, hint)
@@ -380,12 +407,15 @@ class FromClause:
             computed.append(Item(column.name, Expression(text, used)))
         return make_map(joined, computed, joined.columns)
 
-    def _add_side(self, node: exp.Expr) -> Relation:
+    def _add_side(self, node: exp.Expr, on: exp.Expr | None) -> Relation:
         """Add the right side of a join: a table, or a join in parentheses whose tables keep their names."""
-        if _without_parentheses(node)[1]:
+        has_subquery = on is not None and on.find(exp.Query) is not None
+        if _without_parentheses(node)[1] or has_subquery:
             inner = self._tables.begin_parentheses()
-            clause = FromClause(inner, self._namespace, self._bind_query)
+            clause = FromClause(inner, self._namespace, self._bind_query, self._subqueries)
             relation = clause.bind_joined(node, [], prefix=True)
+            if on is not None and has_subquery:
+                relation = self._with_subqueries(inner, relation, on)
             self._tables.end_parentheses(inner, node)
             return relation
         return self._add_table(node, prefix=True)

@@ -12,13 +12,16 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.functions.postgres.catalog import BY_NAME, PUBLIC
+from headrace.functions.postgres.number_patterns import read_pattern
 from headrace.functions.postgres.overload import (
     BOOLEAN,
+    DOUBLE,
     INTERVAL,
     TEXT,
     TEXTS,
     TIMESTAMP,
     Overload,
+    accepts,
     find_overload,
 )
 from headrace.functions.postgres.times import INTERVAL_FIELDS, LONG_UNITS, MORE_FIELDS, check_zone
@@ -94,6 +97,14 @@ def length_of(value: exp.Expr, kind: pa.DataType) -> exp.Expr | None:
     if pa.types.is_duration(kind):
         return parse_expression(f"arrow_cast({to_sql(value)}, 'Int64')")
     return parse_expression(f"interval__length({to_sql(value)})") if pa.types.is_interval(kind) else None
+
+
+def interval_of(value: exp.Expr, kind: pa.DataType) -> exp.Expr:
+    """A value as an INTERVAL; the difference of two instants has days, to PostgreSQL."""
+    if pa.types.is_interval(kind):
+        return value
+    interval = parse_expression(f"arrow_cast({to_sql(value)}, 'Interval(MonthDayNano)')")
+    return call_of("justify_hours__interval", interval) if pa.types.is_duration(kind) else interval
 
 
 class PostgresCalls:
@@ -215,9 +226,7 @@ class PostgresCalls:
         if declared == TIMESTAMP:
             return parse_expression(f"arrow_cast({text}, 'Timestamp(ns)')")
         if declared == INTERVAL:
-            interval = parse_expression(f"arrow_cast({text}, 'Interval(MonthDayNano)')")
-            # The difference of two instants has days, to PostgreSQL.
-            return call_of("justify_hours__interval", interval) if pa.types.is_duration(kind) else interval
+            return interval_of(argument, kind)
         return parse_expression(f"CAST({text} AS {type_name(declared)})")
 
     def as_interval(self, value: exp.Expr, kind: pa.DataType | None) -> exp.Expr:
@@ -283,6 +292,20 @@ class PostgresCalls:
         if kind == UNBOUNDED_DECIMAL:
             return parse_expression(f"regexp_replace(CAST({text} AS TEXT), '\\.?0+$', '')")
         return None
+
+    def number_or_interval_to_char(self, value: exp.Expr, pattern: exp.Expr) -> exp.Expr | None:
+        """`to_char(number, '999.99')`, `to_char(interval, 'HH24:MI')`; None for values of other types."""
+        kind = self._type_of(value)
+        if kind is None:
+            return None
+        if pa.types.is_interval(kind) or pa.types.is_duration(kind):
+            return call_of("interval_to_char__interval_string", interval_of(value, kind), pattern)
+        if not accepts(DOUBLE, kind) or pa.types.is_null(kind):
+            return None
+        if pattern.is_string:
+            with self._context.planning(pattern):
+                read_pattern(pattern.name)
+        return call_of("number_text__string_string", parse_expression(f"CAST({to_sql(value)} AS TEXT)"), pattern)
 
     def _concatenated(self, node: exp.Anonymous) -> exp.Expr | None:
         name, arguments = node.name, node.expressions

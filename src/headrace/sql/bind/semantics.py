@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.sql.bind.aggregate_forms import respell_aggregate
+from headrace.sql.bind.aggregate_forms import PERCENTILE, continuous_percentile, respell_aggregate
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.interval_literals import spelled_out
 from headrace.sql.bind.json_forms import JSON_VALUE, built_json, is_json, json_value
@@ -451,6 +451,10 @@ def _similar_regex(pattern: str, escape: str) -> str | None:
 # ------------------------------------------------------------------------------------------- by types
 
 
+_PLACEHOLDERS: Final = {JSON_VALUE: json_value, PERCENTILE: continuous_percentile}
+"""Calls that are replaced as soon as the types of their arguments are known."""
+
+
 class Semantics:
     """Rewrites resolved expressions whose meaning depends on types."""
 
@@ -462,12 +466,13 @@ class Semantics:
     def apply(self, node: exp.Expr) -> exp.Expr:
         """A node with the meaning that PostgreSQL gives it; parts before what they are in."""
         for part in reversed(list(node.walk())):
-            is_value = isinstance(part, exp.Anonymous) and part.name == JSON_VALUE
-            if part.meta.get(_REWRITTEN) and not is_value:
+            stands_for = _PLACEHOLDERS.get(part.name) if isinstance(part, exp.Anonymous) else None
+            if stands_for is not None:
+                replacement: exp.Expr | None = stands_for(self._context, part, self._type_of)
+            elif part.meta.get(_REWRITTEN):
                 continue
-            replacement = (
-                json_value(self._context, part, self._type_of) if is_value else self._rewritten(part)
-            )
+            else:
+                replacement = self._rewritten(part)
             if replacement is not None:
                 replacement = _mark(replacement, part)
                 if part is node:
@@ -638,6 +643,10 @@ class Semantics:
             kind = self._type_of(arguments[0])
             if kind is not None and pa.types.is_floating(kind):
                 return call_of("round__even", arguments[0])
+        if name == "to_char" and len(arguments) == 2:
+            written = self._calls.number_or_interval_to_char(*arguments)
+            if written is not None:
+                return written
         if name in ("to_char", "date_format") and len(arguments) == 2 and arguments[1].is_string:
             pattern = arguments[1].name
             if name == "to_char" and not is_strftime(pattern):
