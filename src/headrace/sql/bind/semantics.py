@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from headrace.sql.bind.aggregate_forms import PERCENTILE, continuous_percentile, respell_aggregate
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.frames import MEAN, mean_of, over_moving_frame, without_excluded
 from headrace.sql.bind.interval_literals import spelled_out
 from headrace.sql.bind.json_forms import JSON_VALUE, built_json, is_json, json_value
 from headrace.sql.bind.planning import JSON_BUILDERS
@@ -77,6 +78,9 @@ def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.Anonymous):
         return _own_function(context, node) or _respelled_call(context, node)
     if isinstance(node, exp.Window):
+        other_frame = without_excluded(context, node) or over_moving_frame(context, node)
+        if other_frame is not None:
+            return respell(context, other_frame)
         return _without_rows(node) or _shifted(context, node)
     if isinstance(node, exp.Escape):
         return _escaped(context, node)
@@ -286,7 +290,7 @@ def _without_rows(node: exp.Window) -> exp.Expr | None:
         return None
     bounds = []
     for end in ("start", "end"):
-        value, side = spec.args.get(end), spec.args.get(f"{end}_side")
+        value, side = spec.args.get(end), str(spec.args.get(f"{end}_side")).upper()
         if not isinstance(value, exp.Expr) or not value.is_int or side not in ("PRECEDING", "FOLLOWING"):
             return None
         bounds.append(int(value.name) * (-1 if side == "PRECEDING" else 1))
@@ -451,7 +455,7 @@ def _similar_regex(pattern: str, escape: str) -> str | None:
 # ------------------------------------------------------------------------------------------- by types
 
 
-_PLACEHOLDERS: Final = {JSON_VALUE: json_value, PERCENTILE: continuous_percentile}
+_PLACEHOLDERS: Final = {JSON_VALUE: json_value, PERCENTILE: continuous_percentile, MEAN: mean_of}
 """Calls that are replaced as soon as the types of their arguments are known."""
 
 

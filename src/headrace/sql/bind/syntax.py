@@ -50,7 +50,7 @@ _CLAUSES: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Distinct: frozenset({"expressions", "on"}),
     exp.Star: frozenset({"except_", "replace", "rename"}),
     exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
-    exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side"}),
+    exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side", "exclude"}),
 }
 """What queries are made of."""
 
@@ -170,7 +170,6 @@ _NAMES = {
     "into": "SELECT INTO",
     "laterals": "LATERAL",
     "locks": "FOR UPDATE",
-    "exclude": "EXCLUDE",
     "match": "MATCH_RECOGNIZE",
     "match_condition": "MATCH_CONDITION",
     "percent": "FETCH … PERCENT",
