@@ -11,8 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.base.errors import ExpressionError
-from headrace.functions.documents import to_text
+from headrace.functions.documents import MISSING, to_text
 from headrace.functions.json_values import JsonFunction, as_text
+from headrace.functions.postgres.json import layout
 
 TEXTS: Final = pa.list_(pa.string())
 TEXT_LISTS: Final = pa.list_(TEXTS)
@@ -30,6 +31,40 @@ def _values(value: Any) -> list[str] | None:
 def _value_texts(value: Any) -> list[str | None] | None:
     return [as_text(item) for item in value.values()] if isinstance(value, dict) else None
 
+
+def _layout_as_text(value: Any) -> str | None:
+    return layout(value) if isinstance(value, dict | list) else as_text(value)
+
+
+def _laid_out_json(value: Any) -> str | None:
+    return None if value is MISSING else layout(value)
+
+
+def _of_each(convert: Callable[[Any], Any], kind: type) -> Callable[[Any], list[Any] | None]:
+    """What is made of each element of an array, or of each value of an object."""
+
+    def converted(value: Any) -> list[Any] | None:
+        if not isinstance(value, kind):
+            return None
+        return [convert(item) for item in (value.values() if isinstance(value, dict) else value)]
+
+    return converted
+
+
+JSONB_ELEMENTS: Final = {
+    "json_get": JsonFunction(pa.string(), _laid_out_json),
+    "json_get_json": JsonFunction(pa.string(), _laid_out_json),
+    "json_as_text": JsonFunction(pa.string(), _layout_as_text),
+    "json_get_array": JsonFunction(TEXTS, _of_each(layout, list)),
+}
+"""What the functions of these names give for JSONB: objects and arrays as PostgreSQL writes them."""
+JSONB_LISTS: Final = {
+    "jsonb__elements": JsonFunction(TEXTS, _of_each(layout, list)),
+    "jsonb__elements_text": JsonFunction(TEXTS, _of_each(_layout_as_text, list)),
+    "jsonb__values": JsonFunction(TEXTS, _of_each(layout, dict)),
+    "jsonb__values_text": JsonFunction(TEXTS, _of_each(_layout_as_text, dict)),
+}
+"""The lists that functions of JSONB make rows of."""
 
 json_elements_text = JsonFunction(TEXTS, _elements)
 json_values = JsonFunction(TEXTS, _values)

@@ -45,6 +45,8 @@ from headrace.functions.postgres.catalog import OVERLOADS
 from headrace.functions.rows import (
     TEXT_LISTS,
     TEXTS,
+    JSONB_ELEMENTS,
+    JSONB_LISTS,
     json_elements_text,
     json_values,
     json_values_text,
@@ -95,6 +97,7 @@ _ROWS = (
     Signature("json__elements_text", (pa.string(),), TEXTS, json_elements_text),
     Signature("json__values", (pa.string(),), TEXTS, json_values),
     Signature("json__values_text", (pa.string(),), TEXTS, json_values_text),
+    *(Signature(name, (pa.string(),), TEXTS, function) for name, function in JSONB_LISTS.items()),
     Signature("regexp_matches__list", (pa.string(),) * 3, TEXT_LISTS, regexp_matches),
     Signature("regexp_split__list", (pa.string(),) * 2, TEXTS, regexp_split),
     Signature("mode__position", (TEXTS,), pa.int64(), mode_position),
@@ -142,7 +145,10 @@ def all_signatures() -> tuple[Signature, ...]:
             function.returns,
             function,
         )
-        for name, function in JSON_FUNCTIONS.items()
+        for name, function in (
+            *JSON_FUNCTIONS.items(),
+            *((_of_jsonb(name), function) for name, function in JSONB_ELEMENTS.items()),
+        )
         for pattern in patterns
     ]
     hashes = [
@@ -156,7 +162,11 @@ def all_signatures() -> tuple[Signature, ...]:
     return (*_PATH_FUNCTIONS, *_ARITHMETIC, *_ROWS, *_CHECKS, *postgres, *elements, *hashes)
 
 
-def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:
+def _of_jsonb(name: str) -> str:
+    return name.replace("json_", "jsonb__")
+
+
+def resolve(name: str, argument_types: Sequence[pa.DataType], *, of_jsonb: bool = False) -> str | None:
     """The registered name for a call of a public function, lower-cased, with arguments of these types.
 
     The name of any other function is returned as it is. None means that the function does not take such
@@ -168,7 +178,8 @@ def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:
     letters = "".join([_letter(kind) for kind in argument_types])
     if name in JSON_FUNCTIONS:
         fits = letters.startswith("t") and "?" not in letters and len(letters) <= MOST_STEPS + 1
-        return f"{name}__{letters[1:]}" if fits else None
+        registered = _of_jsonb(name) if of_jsonb and name in JSONB_ELEMENTS else name
+        return f"{registered}__{letters[1:]}" if fits else None
     if name in FUNCTION_NAMES:
         return name if letters == "tt" else None
     return name

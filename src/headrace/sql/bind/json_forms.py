@@ -68,6 +68,7 @@ def json_value(
 _JSON_RESULTS: Final = re.compile(
     r"(json_(get|get_json|element_at|delete|delete_at|concatenate)|get_first_json_object"
     r"|jsonb_(set|insert)|jsonb?_(strip_nulls|object|extract_path))(__|$)|json__array$|jsonb?__object$"
+    r"|jsonb__get__"
 )
 """The functions whose results are JSON, under the names that DataFusion knows."""
 
@@ -79,13 +80,29 @@ def is_json(node: exp.Expr) -> bool:
 
 
 def _is_json_value(node: exp.Expr) -> bool:
-    if marked(node) == "json":
+    if marked(node) in ("json", "jsonb"):
         return True
     if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
         return is_json(node.this)  # json['key']
     if isinstance(node, exp.Cast):
         return node.to.this in (exp.DataType.Type.JSON, exp.DataType.Type.JSONB)
     return isinstance(node, exp.Anonymous) and _JSON_RESULTS.match(node.name.lower()) is not None
+
+
+def is_jsonb(node: exp.Expr) -> bool:
+    """Whether an expression gives JSONB, whose elements are written as PostgreSQL does."""
+    values = list(chosen_values(node))
+    return bool(values) and all(map(_is_jsonb_value, values))
+
+
+def _is_jsonb_value(node: exp.Expr) -> bool:
+    if marked(node) == "jsonb":
+        return True
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        return is_jsonb(node.this)
+    if isinstance(node, exp.Cast):
+        return node.to.this == exp.DataType.Type.JSONB
+    return isinstance(node, exp.Anonymous) and node.name.lower().startswith("jsonb_")
 
 
 def _json_text(value: str, kind: pa.DataType, depth: int = 0) -> str | None:

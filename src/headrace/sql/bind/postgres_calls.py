@@ -26,7 +26,7 @@ from headrace.functions.postgres.overload import (
 )
 from headrace.functions.postgres.times import INTERVAL_FIELDS, LONG_UNITS, MORE_FIELDS, check_zone
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.json_forms import is_json
+from headrace.sql.bind.json_forms import is_json, is_jsonb
 from headrace.sql.bind.meanings import Meaning, marked
 from headrace.sql.parse.dialect import HeadraceDialect, to_sql
 from headrace.sql.types import UNBOUNDED_DECIMAL, type_name
@@ -624,7 +624,9 @@ def _is_aggregated(arguments: Sequence[exp.Expr]) -> bool:
 
 def meaning_of(node: exp.Expr) -> Meaning | None:
     """What the value of a resolved expression means beyond its type."""
-    return "json" if is_json(node) else "instant" if _is_instant(node) else None
+    if is_json(node):
+        return "jsonb" if is_jsonb(node) else "json"
+    return "instant" if _is_instant(node) else None
 
 
 def _is_instant(node: exp.Expr) -> bool:
