@@ -44,6 +44,17 @@ def respell_aggregate(
     name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     if name not in AGGREGATE_FORMS or isinstance(node.parent, _WRAPPERS):
         return None
+    if name in _TEXTS and order is not None and len(call.expressions) == 2:  # WITHIN GROUP
+        value, separator = call.expressions
+        ordered = exp.Order(this=separator.copy(), expressions=[key.copy() for key in order.expressions])
+        return _ordered_texts(
+            exp.Anonymous(this="string_agg", expressions=[value.copy(), ordered]), filters, respell
+        )
+    if name == "group_concat" and len(call.expressions) == 1:
+        return _renamed_call(node, call, "string_agg", [*call.expressions, exp.Literal.string(",")])
+    if name in ("count_if", "countif") and len(call.expressions) == 1:
+        counted = parse_internal(f"CASE WHEN {to_sql(respell(call.expressions[0].copy()))} THEN 1 END")
+        return _renamed_call(node, call, "count", [counted])
     if name in OTHER_NAMES:
         return _renamed(node, call, OTHER_NAMES[name])
     if name == "string_agg":
@@ -53,11 +64,42 @@ def respell_aggregate(
     if isinstance(node.parent, exp.Window) and node.parent.this is node:
         hint = "aggregate with GROUP BY in a subquery, and join it"
         raise context.fail(f"`{name}` cannot stand before OVER", call, hint)
+    if name in _EXTREMES:
+        return _of_extreme(context, call, filters, respell)
     if name in ORDERED_SETS:
         return _ordered_set(context, call, order, filters, respell)
     if order is not None:
         raise context.fail(f"`{name}` takes no WITHIN GROUP", call, f"write {name}(x ORDER BY y)")
     return _json(context, call, filters, respell)
+
+
+_TEXTS: Final = ("string_agg", "listagg", "group_concat")
+_EXTREMES: Final = {"arg_max": "DESC", "max_by": "DESC", "arg_min": "ASC", "min_by": "ASC"}
+
+
+def _of_extreme(
+    context: BindContext, call: exp.Expr, filters: Sequence[str], respell: Callable[[exp.Expr], exp.Expr]
+) -> exp.Expr:
+    """`max_by(value, key)`: the value of the row with the greatest key; of several the least value."""
+    name = call.name.lower()
+    if len(call.expressions) != 2 or isinstance(call.expressions[0], exp.Distinct):
+        raise context.fail(f"`{name}` takes a value and what it is chosen by", call, f"{name}(value, key)")
+    value, key = (to_sql(respell(argument.copy())) for argument in call.expressions)
+    passing = " AND ".join([f"({key}) IS NOT NULL", *(f"({condition})" for condition in filters)])
+    order = f"{key} {_EXTREMES[name]}, {value} ASC"
+    return parse_internal(f"first_value({value} ORDER BY {order}) FILTER (WHERE {passing})")
+
+
+def _renamed_call(node: exp.Expr, call: exp.Expr, name: str, arguments: list[exp.Expr]) -> exp.Expr:
+    renamed = exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments])
+    if node is call:
+        return renamed
+    copy = node.copy()
+    inner = copy
+    while isinstance(inner, _WRAPPERS):
+        inner = inner.this
+    inner.replace(renamed)
+    return copy
 
 
 def _renamed(node: exp.Expr, call: exp.Expr, name: str) -> exp.Expr:

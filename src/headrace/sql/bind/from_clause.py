@@ -23,6 +23,7 @@ from headrace.sql.bind.joins import (
     common_columns,
     equalities_of_using,
     equalities_of_where,
+    join_relations,
     merge_using,
 )
 from headrace.sql.bind.lateral import inner_aliases, is_global_aggregate, value_of_no_rows, with_domain
@@ -206,8 +207,9 @@ class FromClause:
         method = (join.args.get("method") or "").upper()
         if method not in ("", "NATURAL", "ASOF") or (join.args.get("match_condition") and method != "ASOF"):
             raise context.fail(f"{method} JOIN is not supported", join, "write JOIN … ON …")
-        if kind_name in ("SEMI", "ANTI"):
-            raise context.fail(f"{kind_name} JOIN is not supported", join, "use a LEFT JOIN and a filter")
+        if kind_name in ("SEMI", "ANTI") and (side == "RIGHT" or method):
+            hint = f"change the sides: … LEFT {kind_name} JOIN …"
+            raise context.fail(f"{side or method} {kind_name} JOIN is not supported", join, hint)
         if (rows_call := read_rows_call(context, join.this)) is not None:
             return bind_rows_call(tables, left, join, join.this, rows_call)
         if (call := called_table(join.this)) is not None:
@@ -231,6 +233,8 @@ class FromClause:
         if using and len(tables.scope.tables) > count + 1:
             hint = "write ON, or make it a subquery: (SELECT … FROM … JOIN …) AS name"
             raise context.fail("USING with a join in parentheses on its right", join, hint)
+        if kind_name in ("SEMI", "ANTI"):
+            return self._join_for_existence(left, right, join, count)
         conditions = self._conditions(on)
         clause = "ON TRUE" if on is None else f"ON {tables.stub_text(on)}"
         if using:
@@ -244,6 +248,16 @@ class FromClause:
         if version is not None:
             return bind_system_time_join(tables, left, right, bound, version)
         return self._join_sides(left, right, bound, using)
+
+    def _join_for_existence(self, left: Relation, right: Relation, join: exp.Join, count: int) -> Relation:
+        """`a LEFT SEMI JOIN b`: the rows that have a match; ANTI: those that have none."""
+        tables, kind = self._tables, join.args["kind"].lower()
+        using = join.args.get("using") or []
+        conditions = self._conditions(join.args.get("on"))
+        conditions += equalities_of_using(tables, using) if using else []
+        tables.remove_last(count)
+        refuse_volatile(self._context, left, conditions)
+        return join_relations(self._context, left, right, kind, conditions)
 
     def _join_sides(self, left: Relation, right: Relation, clause: JoinClause, using: list[str]) -> Relation:
         if (clause.node.args.get("method") or "").upper() == "ASOF":

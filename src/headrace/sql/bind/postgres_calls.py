@@ -25,6 +25,7 @@ from headrace.functions.postgres.overload import (
     find_overload,
 )
 from headrace.functions.postgres.times import INTERVAL_FIELDS, LONG_UNITS, MORE_FIELDS, check_zone
+from headrace.model.fragments import EPOCH_CLOCK
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.json_forms import is_json, is_jsonb
 from headrace.sql.bind.meanings import Meaning, marked
@@ -438,6 +439,12 @@ class PostgresCalls:
         if kind is None:
             return None
         name = type(right).__name__.upper()
+        items = list_items(right.this.unnest().name) if right.this.unnest().is_string else None
+        item_kind = None if items is None else self._type_of(node.this)
+        if items is not None and item_kind is not None:
+            listed = exp.array(*(exp.Null() if item is None else exp.Literal.string(item) for item in items))
+            right = type(right)(this=parse_expression(f"CAST({to_sql(listed)} AS {type_name(item_kind)}[])"))
+            kind = pa.list_(item_kind)
         if not pa.types.is_list(kind):
             hint = f"write {name}(ARRAY[1, 2]) or {name}(SELECT …)"
             raise self._context.fail(f"{name} takes a list, and this is {type_name(kind)}", right, hint)
@@ -457,14 +464,15 @@ class PostgresCalls:
         if not isinstance(right, exp.Any | exp.All):
             return None
         patterns = right.this.unnest()
-        if not isinstance(patterns, exp.Array) or not patterns.expressions or node.args.get("negate"):
+        if not isinstance(patterns, exp.Array) or not patterns.expressions:
             hint = "write LIKE ANY (ARRAY['a%', 'b%']), or a regular expression with ~"
             raise self._context.fail("LIKE takes one pattern, or a list that is written out", right, hint)
         tests: list[exp.Expr] = []
         for pattern in patterns.expressions:
             like = node.copy()
             like.set("expression", pattern.copy())
-            tests.append(exp.Paren(this=like))
+            like.set("negate", None)
+            tests.append(exp.Paren(this=exp.Not(this=like) if node.args.get("negate") else like))
         joined = exp.Or if isinstance(right, exp.Any) else exp.And
         return exp.Paren(this=reduce(lambda left, test: joined(this=left, expression=test), tests))
 
@@ -524,6 +532,7 @@ class PostgresCalls:
 _LIST_FORMS: Final = {
     "array_remove": ("array_remove_all({0}, {1})", 2),
     "array_replace": ("array_replace_all({0}, {1}, {2})", 3),
+    "array_ndims": ("(CASE WHEN cardinality({0}) > 0 THEN array_ndims({0}) END)", 1),
     "array_lower": ("(CASE WHEN cardinality({0}) > 0 THEN 1 END)", 2),
     "array_upper": ("(CASE WHEN cardinality({0}) > 0 THEN CAST(cardinality({0}) AS BIGINT) END)", 2),
     "trim_array": ("array_slice({0}, 1, CAST(cardinality({0}) AS BIGINT) - ({1}))", 2),
@@ -641,7 +650,7 @@ def _is_instant(node: exp.Expr) -> bool:
     if isinstance(node, exp.Anonymous):
         if node.name == "date_trunc" and len(node.expressions) == 2:
             return _is_instant(node.expressions[1])
-        names = ("now", "current_timestamp", "row_time", "to_timestamp")
+        names = ("now", "current_timestamp", EPOCH_CLOCK, "row_time", "to_timestamp")
         return node.name in names or node.name.startswith(("from_local_time_of__", "make_timestamptz__"))
     return False
 

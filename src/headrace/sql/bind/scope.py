@@ -16,7 +16,7 @@ from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
 from headrace.model.fragments import EPOCH_CLOCK, plain_type
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.json_forms import is_json, is_jsonb
+from headrace.sql.bind.json_forms import ROW_OBJECT, is_json, is_jsonb
 from headrace.sql.bind.logical import PRESENCE, ColumnPath, Expression
 from headrace.sql.bind.meanings import Meaning, mark
 from headrace.sql.bind.planning import WINDOWS
@@ -76,7 +76,7 @@ def column_of(name: str) -> exp.Column:
 
 
 _BUILDERS: Final = {
-    **dict.fromkeys(("json_agg", "row_to_json", "to_json"), "json_build_object"),
+    **dict.fromkeys(("json_agg", "row_to_json", "to_json"), ROW_OBJECT),
     **dict.fromkeys(("jsonb_agg", "to_jsonb"), "jsonb_build_object"),
 }
 """What makes the JSON that some functions make of a whole row."""

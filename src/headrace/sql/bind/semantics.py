@@ -15,9 +15,10 @@ from sqlglot import exp
 
 from headrace.sql.bind.aggregate_forms import PERCENTILE, continuous_percentile, respell_aggregate
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.foreign_calls import foreign_call
 from headrace.sql.bind.frames import MEAN, mean_of, over_moving_frame, without_excluded
-from headrace.sql.bind.interval_literals import spelled_out
-from headrace.sql.bind.json_forms import JSON_VALUE, built_json, is_json, json_value
+from headrace.sql.bind.interval_literals import in_units, spelled_out
+from headrace.sql.bind.json_forms import COMPACT_JSON_VALUE, JSON_VALUE, ROW_OBJECT, built_json, is_json, json_value
 from headrace.sql.bind.planning import JSON_BUILDERS
 from headrace.sql.bind.postgres_calls import PostgresCalls, TypeOf, call_of, list_items, parse_expression
 from headrace.sql.bind.row_functions import ROW_FUNCTIONS, row_function_in
@@ -32,6 +33,9 @@ _RENAMED: Final = {
     "ceiling": "ceil", "sign": "signum", "char_length": "character_length", "pow": "power",
     "jsonb_array_length": "json_length", "json_array_length": "json_length",
 }  # fmt: skip
+
+_BYTE_ORDERS: Final = ("C", "POSIX", "UCS_BASIC")
+"""Collations that compare texts by their bytes, as it is done here."""
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _TIMESTAMPS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ)
@@ -76,12 +80,20 @@ def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.Bracket) and len(node.expressions) == 1 and is_json(node.this):
         return call_of("json_get", respell(context, node.this.copy()), node.expressions[0])
     if isinstance(node, exp.Anonymous):
+        foreign = foreign_call(context, node)
+        if foreign is not None:
+            return respell(context, foreign)
         return _own_function(context, node) or _respelled_call(context, node)
     if isinstance(node, exp.Window):
         other_frame = without_excluded(context, node) or over_moving_frame(context, node)
         if other_frame is not None:
             return respell(context, other_frame)
         return _without_rows(node) or _shifted(context, node)
+    if isinstance(node, exp.Collate):
+        if node.expression.name.upper() not in _BYTE_ORDERS:
+            hint = 'leave it out: texts are compared by their bytes, as with COLLATE "C"'
+            raise context.fail(f"COLLATE {node.expression.name} is not supported", node, hint)
+        return _paren(respell(context, node.this.copy()))
     if isinstance(node, exp.Escape):
         return _escaped(context, node)
     if isinstance(node, exp.SimilarTo):
@@ -136,7 +148,10 @@ def _spelled_interval(node: exp.Expr) -> exp.Expr | None:
     unit = node.args.get("unit")
     if node.this is None or not node.this.is_string or isinstance(unit, exp.Var):
         return None
-    text = spelled_out(node.this.name)
+    text = node.this.name
+    if isinstance(unit, exp.IntervalSpan):
+        text = in_units(text, unit.this.name, unit.expression.name)
+    text = spelled_out(text) or (None if unit is None else text)
     return None if text is None else exp.Interval(this=exp.Literal.string(text))
 
 
@@ -200,7 +215,7 @@ def _respelled_rows(context: BindContext, node: exp.Expr) -> exp.Expr | None:
 def _own_function(context: BindContext, node: exp.Anonymous) -> exp.Expr | None:
     """A function that gives rows or JSON, which is made of others."""
     name = node.name.lower()
-    if name not in ROW_FUNCTIONS and name not in JSON_BUILDERS:
+    if name not in ROW_FUNCTIONS and name not in JSON_BUILDERS and name != ROW_OBJECT:
         return None
     plain = call_of(name, *(respell(context, argument.copy()) for argument in node.expressions))
     copy_position(node, plain)
@@ -455,7 +470,10 @@ def _similar_regex(pattern: str, escape: str) -> str | None:
 # ------------------------------------------------------------------------------------------- by types
 
 
-_PLACEHOLDERS: Final = {JSON_VALUE: json_value, PERCENTILE: continuous_percentile, MEAN: mean_of}
+_PLACEHOLDERS: Final = {
+    JSON_VALUE: json_value,
+    COMPACT_JSON_VALUE: json_value,
+    PERCENTILE: continuous_percentile, MEAN: mean_of}
 """Calls that are replaced as soon as the types of their arguments are known."""
 
 
@@ -486,9 +504,9 @@ class Semantics:
 
     def _rewritten(self, node: exp.Expr) -> exp.Expr | None:
         if isinstance(node, exp.Anonymous | exp.Filter | exp.Window):
-            mean = self._decimal_mean(node)
-            if mean is not None:
-                return mean
+            aggregate = self._decimal_mean(node) or self._of_intervals(node)
+            if aggregate is not None:
+                return aggregate
         if isinstance(node, exp.DPipe):
             return self._calls.json_arithmetic(node) or self._joined_texts(node)
         if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div):
@@ -666,25 +684,35 @@ class Semantics:
                     text = parse_expression(f"({to_sql(arguments[0])}) || ' 00'")
                     return call_of(name, text, exp.Literal.string(f"{strftime} %M"))
                 return call_of(name, arguments[0], exp.Literal.string(strftime))
-        if name in ("min", "max", "avg") and len(arguments) == 1:
-            return self._of_intervals(node)
         return self._calls.call(node)
 
-    def _of_intervals(self, node: exp.Anonymous) -> exp.Expr | None:
-        """The shortest, longest or mean interval: DataFusion compares months before days."""
-        kind = self._type_of(node.expressions[0])
+    def _of_intervals(self, node: exp.Expr) -> exp.Expr | None:
+        """The shortest, longest or mean interval, with FILTER and OVER: DataFusion compares months before days."""
+        call = node
+        while isinstance(call, exp.Filter | exp.Window):
+            call = call.this
+        is_inner = isinstance(node.parent, exp.Filter | exp.Window) and node.parent.this is node
+        if is_inner or not isinstance(call, exp.Anonymous) or len(call.expressions) != 1:
+            return None
+        name = call.name.lower()
+        if name not in ("min", "max", "avg", "mean") or isinstance(call.expressions[0], exp.Distinct):
+            return None
+        kind = self._type_of(call.expressions[0])
         if kind is None or not pa.types.is_interval(kind):
             return None
-        if isinstance(node.parent, exp.Filter | exp.Window):
-            hint = f"write {node.name}(CASE WHEN … THEN interval END) for FILTER, and GROUP BY for OVER"
-            raise self._context.fail(f"`{node.name}` of intervals takes no FILTER and no OVER", node, hint)
-        value, name = to_sql(node.expressions[0]), node.name.lower()
-        if name == "avg":
-            return parse_expression(
-                f"interval__divide(sum({value}), CAST(nullif(count({value}), 0) AS DOUBLE))"
+        value = to_sql(call.expressions[0])
+        if name in ("avg", "mean"):
+            total, count = (
+                to_sql(_with_call(node, parse_expression(f"{function}({value})")))
+                for function in ("sum", "count")
             )
+            return parse_expression(f"interval__divide({total}, CAST(nullif({count}, 0) AS DOUBLE))")
+        if isinstance(node, exp.Window):
+            hint = f"write {name} with GROUP BY in a subquery, and join it"
+            raise self._context.fail(f"`{name}` of intervals takes no OVER", node, hint)
         order = "DESC" if name == "max" else "ASC"
-        return parse_expression(f"first_value({value} ORDER BY interval__length({value}) {order} NULLS LAST)")
+        first = f"first_value({value} ORDER BY interval__length({value}) {order} NULLS LAST)"
+        return _with_call(node, parse_expression(first))
 
     def _decimal_mean(self, node: exp.Expr) -> exp.Expr | None:
         """The mean of decimals from their sum and count: DataFusion cuts it off after a few digits."""
@@ -707,18 +735,22 @@ class Semantics:
         wide = f"arrow_cast({text}, 'Decimal128(38, {kind.scale})')"
         parts = []
         for function, summed in (("sum", wide), ("count", text)):
-            copy = node.copy()
-            inner = copy
-            while isinstance(inner, exp.Filter | exp.Window):
-                inner = inner.this
             part = parse_expression(f"{function}({'DISTINCT ' * is_distinct}{summed})")
-            if inner is copy:
-                copy = part
-            else:
-                inner.replace(part)
-            parts.append(copy)
+            parts.append(_with_call(node, part))
         total = parse_expression(f"arrow_cast({to_sql(parts[0])}, 'Decimal128(38, {kind.scale})')")
         return call_of(f"decimal__mean__{kind.scale}", total, parts[1])
+
+
+def _with_call(node: exp.Expr, call: exp.Expr) -> exp.Expr:
+    """A copy of a call with its FILTER and OVER, with another call in its place."""
+    copy = node.copy()
+    inner = copy
+    while isinstance(inner, exp.Filter | exp.Window):
+        inner = inner.this
+    if inner is copy:
+        return call
+    inner.replace(call)
+    return copy
 
 
 def _divided_decimals(node: exp.Div, kinds: Sequence[pa.DataType | None]) -> exp.Expr | None:
