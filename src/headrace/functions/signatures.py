@@ -47,10 +47,10 @@ from headrace.functions.json_matches import extract_json, extract_json_string, g
 from headrace.functions.json_values import JSON_FUNCTIONS
 from headrace.functions.postgres.catalog import OVERLOADS
 from headrace.functions.rows import (
-    TEXT_LISTS,
-    TEXTS,
     JSONB_ELEMENTS,
     JSONB_LISTS,
+    TEXT_LISTS,
+    TEXTS,
     json_elements_text,
     json_values,
     json_values_text,

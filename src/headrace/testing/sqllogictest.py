@@ -401,4 +401,3 @@ def _member(value: Any) -> str:
     if text and not re.search(r'[\s,"\\()]', text):
         return text
     return '"' + re.sub(r'(["\\])', r"\1\1", text) + '"'
-

@@ -68,7 +68,7 @@ def read_pattern(pattern: str) -> NumberPattern:
         tokens.append((kind, token))
     kinds = [kind for kind, _ in tokens]
     signs = frozenset(kinds) & frozenset(_SIGNS)
-    if "S" in signs and len(signs) > 1 or kinds.count("S") > 1:
+    if ("S" in signs and len(signs) > 1) or kinds.count("S") > 1:
         raise ExpressionError(f"`{pattern}` has two signs", hint="S, or MI, PL, SG and PR")
     if "EEEE" in kinds and (signs or {"V", "RN", "FM"} & set(kinds)):
         raise ExpressionError(f"`{pattern}` has EEEE with more than digits", hint="such as '9.99EEEE'")
@@ -216,11 +216,11 @@ def _roman(value: Decimal, form: NumberPattern) -> str:
     result, rest = "", number
     if not 0 < number <= _LARGEST_ROMAN:
         return "#" * 15
-    for size, letters in _ROMAN:
-        result += letters * (rest // size)
+    for size, numeral in _ROMAN:
+        result += numeral * (rest // size)
         rest %= size
-    kind = next(text for token, text in form.tokens if token == "RN")
-    result = result.lower() if kind.islower() else result
+    letters = next(text for kind, text in form.tokens if kind == "RN")
+    result = result.lower() if letters.islower() else result
     return result.rjust(15) if form.is_filled else result
 
 
@@ -244,6 +244,8 @@ def char_to_number(text: str, pattern: str) -> Decimal:
 
 
 PATTERN_FUNCTIONS: Final = (
-    Overload("number_text", (TEXT, TEXT), TEXT, lambda number, p: number_to_char(Decimal(number), p), internal=True),
+    Overload(
+        "number_text", (TEXT, TEXT), TEXT, lambda number, p: number_to_char(Decimal(number), p), internal=True
+    ),
     Overload("to_number", (TEXT, TEXT), DECIMAL, char_to_number),
 )

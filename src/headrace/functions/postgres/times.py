@@ -307,7 +307,8 @@ def interval_to_char(interval: Interval, pattern: str) -> str:
     rest = abs(nanoseconds)
     hours = sign * (rest // HOUR)
     numbers = {
-        "YYYY": (int(months / 12), 4), "MM": (int(math.fmod(months, 12)), 2), "DD": (days, 2), "DDD": (days, 3),
+        "YYYY": (int(months / 12), 4), "MM": (int(math.fmod(months, 12)), 2), "DD": (days, 2),
+        "DDD": (days, 3),
         "HH24": (hours, 2), "HH12": (hours % 12 or 12, 2), "HH": (hours % 12 or 12, 2),
         "MI": (sign * (rest % HOUR // MINUTE), 2), "SS": (sign * (rest % MINUTE // SECOND), 2),
         "MS": (sign * (rest % SECOND // 1_000_000), 3), "US": (sign * (rest % SECOND // MICROSECOND), 6),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.json_forms import JSON_VALUE, parse_internal
+from headrace.sql.bind.json_forms import json_value_of, parse_internal
 from headrace.sql.bind.meanings import copy_marks
 from headrace.sql.bind.planning import AGGREGATE_FORMS, ORDERED_SETS, OTHER_NAMES
 from headrace.sql.bind.postgres_calls import TypeOf, interval_of, length_of
@@ -47,20 +47,43 @@ def respell_aggregate(
     if name in _TEXTS and order is not None and len(call.expressions) == 2:  # WITHIN GROUP
         value, separator = call.expressions
         ordered = exp.Order(this=separator.copy(), expressions=[key.copy() for key in order.expressions])
-        return _ordered_texts(
-            exp.Anonymous(this="string_agg", expressions=[value.copy(), ordered]), filters, respell
-        )
-    if name == "group_concat" and len(call.expressions) == 1:
-        return _renamed_call(node, call, "string_agg", [*call.expressions, exp.Literal.string(",")])
-    if name in ("count_if", "countif") and len(call.expressions) == 1:
-        counted = parse_internal(f"CASE WHEN {to_sql(respell(call.expressions[0].copy()))} THEN 1 END")
-        return _renamed_call(node, call, "count", [counted])
-    if name in OTHER_NAMES:
-        return _renamed(node, call, OTHER_NAMES[name])
+        call = exp.Anonymous(this="string_agg", expressions=[value.copy(), ordered])
+        return _ordered_texts(call, filters, respell)
+    if name in ("count_if", "countif", "group_concat") or name in OTHER_NAMES:
+        return _by_other_name(context, node, call, respell)
     if name == "string_agg":
         return None if isinstance(node.parent, exp.Window) else _ordered_texts(call, filters, respell)
     if name == "percentile_cont" and order is None:
         return None  # percentile_cont(x, 0.5) is DataFusion's own
+    return _of_list(context, node, call, order, filters, respell)
+
+
+def _by_other_name(
+    context: BindContext, node: exp.Expr, call: exp.Expr, respell: Callable[[exp.Expr], exp.Expr]
+) -> exp.Expr:
+    """An aggregate that DataFusion has under another name."""
+    name, arguments = call.name.lower(), call.expressions
+    if name in OTHER_NAMES:
+        return _renamed(node, call, OTHER_NAMES[name])
+    if name == "group_concat":
+        separator = [] if len(arguments) > 1 else [exp.Literal.string(",")]
+        return _renamed_call(node, call, "string_agg", [*arguments, *separator])
+    if len(arguments) != 1 or isinstance(arguments[0], exp.Distinct):
+        raise context.fail(f"`{name}` takes a condition", call, f"{name}(x > 1)")
+    counted = parse_internal(f"CASE WHEN {to_sql(respell(arguments[0].copy()))} THEN 1 END")
+    return _renamed_call(node, call, "count", [counted])
+
+
+def _of_list(
+    context: BindContext,
+    node: exp.Expr,
+    call: exp.Expr,
+    order: exp.Expr | None,
+    filters: Sequence[str],
+    respell: Callable[[exp.Expr], exp.Expr],
+) -> exp.Expr:
+    """An aggregate that is computed from the ordered values of a group."""
+    name = call.name.lower()
     if isinstance(node.parent, exp.Window) and node.parent.this is node:
         hint = "aggregate with GROUP BY in a subquery, and join it"
         raise context.fail(f"`{name}` cannot stand before OVER", call, hint)
@@ -187,9 +210,7 @@ def continuous_percentile(context: BindContext, node: exp.Expr, type_of: TypeOf)
 _IS_NUMBER: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
-def _percentiles(
-    values: str, fractions: _Fractions, compute: Callable[[str, float | None], str]
-) -> str:
+def _percentiles(values: str, fractions: _Fractions, compute: Callable[[str, float | None], str]) -> str:
     """The percentile of an ordered list for a fraction, or a list of them for a list."""
     if not isinstance(fractions, list):
         return compute(values, fractions)
@@ -275,7 +296,7 @@ def _json(
         usage = f"{name}(key, value)" if has_pairs else f"{name}(value)"
         raise context.fail(f"`{name}` is called differently", call, f"write {usage}")
     texts = [to_sql(respell(argument.copy())) for argument in arguments]
-    item = f"coalesce({JSON_VALUE}({texts[-1]}), 'null')"
+    item = f"coalesce({json_value_of(name)}({texts[-1]}), 'null')"
     if has_pairs:
         item = f"json__pair(CAST({texts[0]} AS TEXT), {item})"
     keys = [to_sql(respell(key.copy())) for key in order]

@@ -11,8 +11,8 @@ from headrace.sql.bind.json_forms import parse_internal
 from headrace.sql.parse.dialect import TIME_UNIT_CALLS, to_sql
 
 _NANOSECONDS: Final = {
-    "microsecond": 1_000, "millisecond": 1_000_000, "second": 10**9, "minute": 60 * 10**9, "hour": 3600 * 10**9,
-    "day": 86_400 * 10**9, "week": 7 * 86_400 * 10**9,
+    "microsecond": 1_000, "millisecond": 1_000_000, "second": 10**9, "minute": 60 * 10**9,
+    "hour": 3600 * 10**9, "day": 86_400 * 10**9, "week": 7 * 86_400 * 10**9,
 }  # fmt: skip
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 _FIELD: Final = "CAST(floor(date_part('{field}', {{0}})) AS BIGINT)"
@@ -34,9 +34,7 @@ _FORMS: Final[dict[tuple[str, int], str]] = {
     ("is_inf", 1): "(abs({0}) = CAST('Infinity' AS DOUBLE))",
 }
 """What a function with so many arguments means."""
-_COUNTS: Final = {
-    name: sorted({count for other, count in _FORMS if other == name}) for name, _ in _FORMS
-}
+_COUNTS: Final = {name: sorted({count for other, count in _FORMS if other == name}) for name, _ in _FORMS}
 
 
 def foreign_call(context: BindContext, call: exp.Anonymous) -> exp.Expr | None:
@@ -85,7 +83,9 @@ def _with_unit(context: BindContext, call: exp.Anonymous, name: str, arguments: 
     start, end = values
     if unit in _MONTHS:
         age = f"age({end}, {start})"
-        months = f"(CAST(date_part('year', {age}) AS BIGINT) * 12 + CAST(date_part('month', {age}) AS BIGINT))"
+        months = (
+            f"(CAST(date_part('year', {age}) AS BIGINT) * 12 + CAST(date_part('month', {age}) AS BIGINT))"
+        )
         return parse_internal(f"({months} / {_MONTHS[unit]})")
     instants = [f"arrow_cast(arrow_cast({value}, 'Timestamp(ns)'), 'Int64')" for value in (end, start)]
     return parse_internal(f"(({instants[0]} - {instants[1]}) / {_NANOSECONDS[unit]})")

@@ -62,7 +62,14 @@ def without_excluded(context: BindContext, node: exp.Window) -> exp.Expr | None:
     return parse_internal(_combined(node, call, name, parts))
 
 
-_NOT_MOVING: Final = ("any_value", "approx_distinct", "approx_median", "approx_percentile_cont", "bit_and", "bit_or")
+_NOT_MOVING: Final = (
+    "any_value",
+    "approx_distinct",
+    "approx_median",
+    "approx_percentile_cont",
+    "bit_and",
+    "bit_or",
+)
 """Aggregates from whose result no row can be taken away."""
 
 
@@ -94,7 +101,9 @@ def over_moving_frame(context: BindContext, node: exp.Window) -> exp.Expr | None
     copy.set("this", parse_internal(f"array_agg({text}) FILTER (WHERE {' AND '.join(passing)})"))
     values = to_sql(copy)
     separator = to_sql(call.expressions[1])
-    return parse_internal(f"CASE WHEN array_length({values}) > 0 THEN array_to_string({values}, {separator}) END")
+    return parse_internal(
+        f"CASE WHEN array_length({values}) > 0 THEN array_to_string({values}, {separator}) END"
+    )
 
 
 def mean_of(_: BindContext, node: exp.Expr, type_of: TypeOf) -> exp.Expr:
@@ -162,7 +171,11 @@ def _parts(context: BindContext, node: exp.Window, spec: exp.Expr, what: str) ->
     unit = "ROWS" if what == "CURRENT ROW" else "GROUPS"
     whole = (start, end) == (-math.inf, math.inf)
     peers = (start, end) in ((-math.inf, 0.0), (0.0, math.inf))
-    if start is None or end is None or not (kind == unit or whole or (peers and {kind, unit} == {"RANGE", "GROUPS"})):
+    if (
+        start is None
+        or end is None
+        or not (kind == unit or whole or (peers and {kind, unit} == {"RANGE", "GROUPS"}))
+    ):
         usage = "of a frame of ROWS leaves out the current row, of one of GROUPS a GROUP or TIES"
         raise context.fail(f"EXCLUDE {what} is not possible in this frame", node, f"EXCLUDE {usage}")
     if not start <= 0 <= end:

@@ -75,11 +75,11 @@ class JoinSubqueries(Protocol):
     """Computes the subqueries in ON of an outer join."""
 
     def __call__(self, tables: FromTables, relation: Relation, on: exp.Expr) -> Relation:
-        """The rows of one side, with a column for each subquery that reads this side alone; replaced in `on`."""
+        """The rows of one side, with a column for each subquery in `on` that reads this side alone."""
 
 
 class FromClause:
-    """Binds the FROM of one SELECT into `tables`; without `subqueries`, for the columns of the tables alone."""
+    """Binds the FROM of one SELECT into `tables`; without `subqueries`, to learn their columns alone."""
 
     def __init__(
         self,
@@ -207,17 +207,10 @@ class FromClause:
         method = (join.args.get("method") or "").upper()
         if method not in ("", "NATURAL", "ASOF") or (join.args.get("match_condition") and method != "ASOF"):
             raise context.fail(f"{method} JOIN is not supported", join, "write JOIN … ON …")
-        if kind_name in ("SEMI", "ANTI") and (side == "RIGHT" or method):
-            hint = f"change the sides: … LEFT {kind_name} JOIN …"
-            raise context.fail(f"{side or method} {kind_name} JOIN is not supported", join, hint)
-        if (rows_call := read_rows_call(context, join.this)) is not None:
-            return bind_rows_call(tables, left, join, join.this, rows_call)
-        if (call := called_table(join.this)) is not None:
-            return bind_table_call(tables, left, join, join.this, call)
-        if isinstance(join.this, exp.Lateral) and isinstance(join.this.this, exp.Subquery):
-            if isinstance(values := join.this.this.this, exp.Values):
-                return bind_lateral_values(tables, left, join, join.this, values)
-            return self._join_lateral(left, join)
+        if kind_name in ("SEMI", "ANTI"):
+            return self._join_for_existence(left, join, side or method)
+        if (rows := self._join_called(left, join)) is not None:
+            return rows
         on, columns = join.args.get("on"), join.args.get("using") or []
         version, node = _without_version(context, join.this)
         if version is not None:
@@ -233,8 +226,6 @@ class FromClause:
         if using and len(tables.scope.tables) > count + 1:
             hint = "write ON, or make it a subquery: (SELECT … FROM … JOIN …) AS name"
             raise context.fail("USING with a join in parentheses on its right", join, hint)
-        if kind_name in ("SEMI", "ANTI"):
-            return self._join_for_existence(left, right, join, count)
         conditions = self._conditions(on)
         clause = "ON TRUE" if on is None else f"ON {tables.stub_text(on)}"
         if using:
@@ -249,10 +240,28 @@ class FromClause:
             return bind_system_time_join(tables, left, right, bound, version)
         return self._join_sides(left, right, bound, using)
 
-    def _join_for_existence(self, left: Relation, right: Relation, join: exp.Join, count: int) -> Relation:
+    def _join_called(self, left: Relation, join: exp.Join) -> Relation | None:
+        """The rows with those that a function or LATERAL gives for each; None for a join with a table."""
+        if (rows_call := read_rows_call(self._context, join.this)) is not None:
+            return bind_rows_call(self._tables, left, join, join.this, rows_call)
+        if (call := called_table(join.this)) is not None:
+            return bind_table_call(self._tables, left, join, join.this, call)
+        if isinstance(join.this, exp.Lateral) and isinstance(join.this.this, exp.Subquery):
+            if isinstance(values := join.this.this.this, exp.Values):
+                return bind_lateral_values(self._tables, left, join, join.this, values)
+            return self._join_lateral(left, join)
+        return None
+
+    def _join_for_existence(self, left: Relation, join: exp.Join, how: str) -> Relation:
         """`a LEFT SEMI JOIN b`: the rows that have a match; ANTI: those that have none."""
         tables, kind = self._tables, join.args["kind"].lower()
-        using = join.args.get("using") or []
+        if how not in ("", "LEFT"):
+            message = f"{how} {kind.upper()} JOIN is not supported"
+            raise self._context.fail(message, join, f"write … LEFT {kind.upper()} JOIN … ON …")
+        using, count = join.args.get("using") or [], len(tables.scope.tables)
+        right = self._add_side(join.this, None)
+        if lookup_of(right) is not None:
+            raise self._context.fail(f"{kind.upper()} JOIN with a lookup table", join, "use LEFT JOIN")
         conditions = self._conditions(join.args.get("on"))
         conditions += equalities_of_using(tables, using) if using else []
         tables.remove_last(count)
@@ -288,7 +297,8 @@ class FromClause:
                 raise context.fail(message, subquery, hint)
         conditions = [scope.resolve(condition) for condition in conjuncts(on)]
         if (moving := next(filter(reads_clock, conditions), None)) is not None:
-            raise context.fail("a condition on the clock cannot stand in ON", moving, hint)
+            where = "write it in WHERE, or filter one side in a subquery in FROM"
+            raise context.fail("a condition on the clock cannot stand in ON", moving, where)
         return conditions
 
     # ------------------------------------------------------------------------------------- LATERAL

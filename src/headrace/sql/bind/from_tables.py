@@ -86,7 +86,7 @@ class FromTables:
         self._from[-1] = f"{join} {self._from[-1]} {condition}"
 
     def remove_last(self, count: int) -> None:
-        """Remove what follows the first `count` tables: a side of a join that only decides which rows stay."""
+        """Remove what follows the first `count` tables: a side that only decides which rows stay."""
         self.scope.tables = self.scope.tables[:count]
         self._from.pop()
 

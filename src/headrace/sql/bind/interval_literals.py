@@ -66,8 +66,8 @@ def spelled_out(text: str) -> str | None:
 def in_units(text: str, first: str, last: str) -> str:
     """The text of `INTERVAL '1:02' MINUTE TO SECOND` as one that needs no units behind it.
 
-    >>> in_units("1:02", "MINUTE", "SECOND"), in_units("1 02", "DAY", "HOUR"), in_units("1-2", "YEAR", "MONTH")
-    ('1 minutes 02 seconds', '1 days 02 hours', '1-2')
+    >>> in_units("1:02", "MINUTE", "SECOND"), in_units("1 02", "DAY", "HOUR")
+    ('1 minutes 02 seconds', '1 days 02 hours')
     """
     text, units = text.strip(), (first.upper(), last.upper())
     sign = "-" if text.startswith("-") else ""

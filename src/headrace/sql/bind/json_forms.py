@@ -34,15 +34,20 @@ def parse_internal(text: str) -> exp.Expr:
     return node
 
 
+def json_value_of(name: str) -> str:
+    """What writes the values of a function: those of `jsonb_…` have blanks in them."""
+    return JSON_VALUE if "jsonb" in name else COMPACT_JSON_VALUE
+
+
 def built_json(context: BindContext, node: exp.Anonymous) -> exp.Expr:
     """JSON of values that are written out: `jsonb_build_object('a', x)`."""
     name, arguments = node.name.lower(), [to_sql(argument) for argument in node.expressions]
     if name in ("row_to_json", "to_json", "to_jsonb"):
         if len(arguments) != 1:
             raise context.fail(f"`{name}` takes a value", node, f"{name}(x)")
-        placeholder = JSON_VALUE if name == "to_jsonb" else COMPACT_JSON_VALUE
+        placeholder = COMPACT_JSON_VALUE if name == "row_to_json" else json_value_of(name)
         return copy_marks(node, parse_internal(f"{placeholder}({arguments[0]})"))
-    values = [f"coalesce({JSON_VALUE}({value}), 'null')" for value in arguments]
+    values = [f"coalesce({json_value_of(name)}({value}), 'null')" for value in arguments]
     build = "json__array" if "array" in name else f"{name.split('_')[0]}__object"
     if name in (ROW_OBJECT, "json_build_object"):
         build = "json__compact_object" if name == ROW_OBJECT else "json__built_object"

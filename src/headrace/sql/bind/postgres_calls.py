@@ -306,7 +306,9 @@ class PostgresCalls:
         if pattern.is_string:
             with self._context.planning(pattern):
                 read_pattern(pattern.name)
-        return call_of("number_text__string_string", parse_expression(f"CAST({to_sql(value)} AS TEXT)"), pattern)
+        return call_of(
+            "number_text__string_string", parse_expression(f"CAST({to_sql(value)} AS TEXT)"), pattern
+        )
 
     def _concatenated(self, node: exp.Anonymous) -> exp.Expr | None:
         name, arguments = node.name, node.expressions

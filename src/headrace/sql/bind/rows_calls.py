@@ -148,9 +148,7 @@ def bind_rows_call(
         for column, value in zip(columns, call.lists, strict=False)
         if isinstance(value, exp.Anonymous) and value.name in _JSON_LISTS
     }
-    table = ScopeTable(
-        call.table, call.names, tuple(fields), is_scalar=call.is_scalar, meanings=meanings
-    )
+    table = ScopeTable(call.table, call.names, tuple(fields), is_scalar=call.is_scalar, meanings=meanings)
     stub = renamed(fields, call.names)
     tables.add(table, stub, join="" if join is None else "CROSS JOIN")
     if on is not None and not is_always:

@@ -13,12 +13,20 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.model.fragments import literal
 from headrace.sql.bind.aggregate_forms import PERCENTILE, continuous_percentile, respell_aggregate
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.foreign_calls import foreign_call
 from headrace.sql.bind.frames import MEAN, mean_of, over_moving_frame, without_excluded
 from headrace.sql.bind.interval_literals import in_units, spelled_out
-from headrace.sql.bind.json_forms import COMPACT_JSON_VALUE, JSON_VALUE, ROW_OBJECT, built_json, is_json, json_value
+from headrace.sql.bind.json_forms import (
+    COMPACT_JSON_VALUE,
+    JSON_VALUE,
+    ROW_OBJECT,
+    built_json,
+    is_json,
+    json_value,
+)
 from headrace.sql.bind.planning import JSON_BUILDERS
 from headrace.sql.bind.postgres_calls import PostgresCalls, TypeOf, call_of, list_items, parse_expression
 from headrace.sql.bind.row_functions import ROW_FUNCTIONS, row_function_in
@@ -89,6 +97,12 @@ def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
         if other_frame is not None:
             return respell(context, other_frame)
         return _without_rows(node) or _shifted(context, node)
+    matching = _respelled_match(context, node)
+    return matching or _respelled_form(node) or _respelled_value(node) or _respelled_rows(context, node)
+
+
+def _respelled_match(context: BindContext, node: exp.Expr) -> exp.Expr | None:
+    """How texts are compared, and BETWEEN SYMMETRIC."""
     if isinstance(node, exp.Collate):
         if node.expression.name.upper() not in _BYTE_ORDERS:
             hint = 'leave it out: texts are compared by their bytes, as with COLLATE "C"'
@@ -105,7 +119,7 @@ def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
             for first, second in ((low, high), (high, low))
         ]
         return _paren(_joined(exp.Or, [_paren(side) for side in sides]))
-    return _respelled_form(node) or _respelled_value(node) or _respelled_rows(context, node)
+    return None
 
 
 def _respelled_form(node: exp.Expr) -> exp.Expr | None:
@@ -228,7 +242,13 @@ def _respelled_call(context: BindContext, node: exp.Anonymous) -> exp.Expr | Non
         return (exp.Any if name == "some" else exp.All)(this=_paren(arguments[0].copy()))
     if name == "row" and arguments:
         fields = [
-            part for at, value in enumerate(arguments, 1) for part in (exp.Literal.string(f"f{at}"), value)
+            part
+            for at, value in enumerate(arguments, 1)
+            # NULL is a text: DataFusion makes lists that are too short of fields without a type.
+            for part in (
+                exp.Literal.string(f"f{at}"),
+                exp.cast(value.copy(), "TEXT") if isinstance(value, exp.Null) else value,
+            )
         ]
         return call_of("named_struct", *fields)
     if name in _RENAMED:
@@ -473,7 +493,9 @@ def _similar_regex(pattern: str, escape: str) -> str | None:
 _PLACEHOLDERS: Final = {
     JSON_VALUE: json_value,
     COMPACT_JSON_VALUE: json_value,
-    PERCENTILE: continuous_percentile, MEAN: mean_of}
+    PERCENTILE: continuous_percentile,
+    MEAN: mean_of,
+}
 """Calls that are replaced as soon as the types of their arguments are known."""
 
 
@@ -583,7 +605,27 @@ class Semantics:
     # ------------------------------------------------------------------------------- comparisons
 
     def _compared(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
-        return self._compared_intervals(node, sides) or self._compared_times(node, sides)
+        others = self._compared_intervals(node, sides) or self._compared_times(node, sides)
+        return others or self._compared_structs(node, sides)
+
+    def _compared_structs(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
+        """A struct that is compared with a row, value by value."""
+        kinds = {side: self._type_of(node.args[side]) for side in sides}
+        structs = [
+            kind
+            for kind in kinds.values()
+            if kind is not None and pa.types.is_struct(kind) and not _is_row_type(kind)
+        ]
+        copy = None
+        for side, kind in kinds.items():
+            if structs and kind is not None and _is_row_type(kind):
+                if kind.num_fields != structs[0].num_fields:
+                    hint = f"it has {structs[0].num_fields} fields"
+                    message = f"a struct is compared with a row of {kind.num_fields} values"
+                    raise self._context.fail(message, node, hint)
+                copy = copy or node.copy()
+                copy.set(side, _struct_of_row(node.args[side], kind, structs[0]))
+        return copy
 
     def _compared_times(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
         """A time that is compared with one that is written out to the minute: `ts > '2026-01-01 10:00'`."""
@@ -639,14 +681,37 @@ class Semantics:
             copy = node.copy()
             copy.set("this", exp.Literal.string(f"{value.name}:00"))
             return copy
-        if target == exp.DataType.Type.VARBINARY and value.is_string and value.name.startswith("\\x"):
-            digits = value.name.removeprefix("\\x")
-            if len(digits) % 2 or re.search(r"[^0-9a-fA-F]", digits):
-                raise self._context.fail(
-                    f"`{value.name}` is not a BYTEA", node, "write pairs of hexadecimal digits"
-                )
-            return parse_expression(f"decode('{digits.lower()}', 'hex')")
-        return None
+        if target == exp.DataType.Type.STRUCT and node.to.expressions:
+            return self._cast_row(node)
+        return self._cast_bytes(node)
+
+    def _cast_bytes(self, node: exp.Cast) -> exp.Expr | None:
+        r"""`CAST('\x4a' AS BYTEA)`."""
+        value = node.this
+        is_bytes = node.to.this == exp.DataType.Type.VARBINARY
+        if not is_bytes or not value.is_string or not value.name.startswith("\\x"):
+            return None
+        digits = value.name.removeprefix("\\x")
+        if len(digits) % 2 or re.search(r"[^0-9a-fA-F]", digits):
+            raise self._context.fail(
+                f"`{value.name}` is not a BYTEA", node, "write pairs of hexadecimal digits"
+            )
+        return parse_expression(f"decode('{digits.lower()}', 'hex')")
+
+    def _cast_row(self, node: exp.Cast) -> exp.Expr | None:
+        """`CAST(row(1, 'a') AS STRUCT<x INT, y TEXT>)`: value by value; NULL is NULL."""
+        kind, fields = self._type_of(node.this), node.to.expressions
+        if kind is None or not _is_row_type(kind):
+            return None
+        if kind.num_fields != len(fields):
+            message = f"a row of {kind.num_fields} values is cast to a struct of {len(fields)} fields"
+            raise self._context.fail(message, node, "write a value for each field")
+        text = to_sql(node.this)
+        values = ", ".join(
+            f"{literal(field.name)}, CAST(get_field({text}, 'f{at}') AS {to_sql(field.args['kind'])})"
+            for at, field in enumerate(fields, 1)
+        )
+        return parse_expression(f"CASE WHEN ({text}) IS NOT NULL THEN named_struct({values}) END")
 
     def _cut(self, node: exp.Cast) -> exp.Expr:
         """`CAST(x AS VARCHAR(3))` keeps three characters."""
@@ -687,7 +752,7 @@ class Semantics:
         return self._calls.call(node)
 
     def _of_intervals(self, node: exp.Expr) -> exp.Expr | None:
-        """The shortest, longest or mean interval, with FILTER and OVER: DataFusion compares months before days."""
+        """The shortest, longest or mean interval: DataFusion compares months before days."""
         call = node
         while isinstance(call, exp.Filter | exp.Window):
             call = call.this
@@ -770,6 +835,25 @@ def _divided_decimals(node: exp.Div, kinds: Sequence[pa.DataType | None]) -> exp
 def _is_short_time(node: exp.Expr) -> bool:
     """Whether it is a time that is written out without its seconds, which DataFusion does not read."""
     return node.is_string and re.fullmatch(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", node.name.strip()) is not None
+
+
+def _is_row_type(kind: pa.DataType | None) -> bool:
+    """Whether it is the type of `row(…)`, whose fields are only numbered."""
+    if kind is None or not pa.types.is_struct(kind):
+        return False
+    return [field.name for field in kind] == [f"f{at}" for at in range(1, kind.num_fields + 1)]
+
+
+def _struct_of_row(node: exp.Expr, kind: pa.StructType, target: pa.StructType) -> exp.Expr:
+    """A row with the names of a struct."""
+    text = to_sql(node)
+    values = ", ".join(
+        f"{literal(field.name)}, CAST(get_field({text}, 'f{at}') AS {type_name(field.type)})"
+        if kind.field(at - 1).type != field.type and not pa.types.is_nested(field.type)
+        else f"{literal(field.name)}, get_field({text}, 'f{at}')"
+        for at, field in enumerate(target, 1)
+    )
+    return parse_expression(f"CASE WHEN ({text}) IS NOT NULL THEN named_struct({values}) END")
 
 
 def _is_number(node: exp.Expr) -> bool:

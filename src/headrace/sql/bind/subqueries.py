@@ -446,7 +446,7 @@ class SubqueriesOfJoins:
     bind_query: BindQuery
 
     def __call__(self, tables: FromTables, relation: Relation, on: exp.Expr) -> Relation:
-        """The rows of one side, with a column for each subquery that reads this side alone; replaced in `on`."""
+        """The rows of one side, with a column for each subquery in `on` that reads this side alone."""
         binder = SubqueryBinder(tables, self.namespace, self.bind_query)
         for part in list(_outermost(on)):
             quiet = tables.with_context(replace(tables.context, problems=Problems()))
@@ -462,9 +462,11 @@ def _outermost(node: exp.Expr) -> Iterator[exp.Expr]:
     """The parts of a condition that are or look into a subquery, and not inside another one."""
     is_quantified = isinstance(node, _COMPARISONS) and isinstance(node.expression, exp.Any | exp.All)
     is_array = isinstance(node, exp.Anonymous) and node.name.lower() == "array"
-    if isinstance(node, exp.Exists | exp.Query) or _is_in(node):
-        yield node
-    elif (is_quantified or is_array) and has_subquery(node):
+    if (
+        isinstance(node, exp.Exists | exp.Query)
+        or _is_in(node)
+        or ((is_quantified or is_array) and has_subquery(node))
+    ):
         yield node
     else:
         for child in node.iter_expressions():

@@ -39,7 +39,9 @@ _UNKNOWN: Final = (
 _TOKENS: Final = tuple(
     sorted({*_STRFTIME, *_NAMES, *_LONG_NAMES, *_COMPUTED, *_UNKNOWN}, key=len, reverse=True)
 )
-_TOKEN: Final = re.compile(rf'"([^"]*)"|(FM)?({"|".join(map(re.escape, _TOKENS))})(TH)?|(.)', re.DOTALL | re.IGNORECASE)
+_TOKEN: Final = re.compile(
+    rf'"([^"]*)"|(FM)?({"|".join(map(re.escape, _TOKENS))})(TH)?|(.)', re.DOTALL | re.IGNORECASE
+)
 _EXTRACTS: Final = ("%Y", "%y", "%m", "%d", "%j", "%H", "%I", "%M", "%S", "%p", "%P", "%b", "%a", "%B", "%A")
 """What times are read with."""
 
