@@ -40,29 +40,28 @@ def _laid_out_json(value: Any) -> str | None:
     return None if value is MISSING else layout(value)
 
 
-def _of_each(convert: Callable[[Any], Any], kind: type) -> Callable[[Any], list[Any] | None]:
-    """What is made of each element of an array, or of each value of an object."""
+def _items(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any] | None]:
+    """What is made of each element of an array."""
+    return lambda value: [convert(item) for item in value] if isinstance(value, list) else None
 
-    def converted(value: Any) -> list[Any] | None:
-        if not isinstance(value, kind):
-            return None
-        return [convert(item) for item in (value.values() if isinstance(value, dict) else value)]
 
-    return converted
+def _members(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any] | None]:
+    """What is made of each value of an object."""
+    return lambda value: [convert(item) for item in value.values()] if isinstance(value, dict) else None
 
 
 JSONB_ELEMENTS: Final = {
     "json_get": JsonFunction(pa.string(), _laid_out_json),
     "json_get_json": JsonFunction(pa.string(), _laid_out_json),
     "json_as_text": JsonFunction(pa.string(), _layout_as_text),
-    "json_get_array": JsonFunction(TEXTS, _of_each(layout, list)),
+    "json_get_array": JsonFunction(TEXTS, _items(layout)),
 }
 """What the functions of these names give for JSONB: objects and arrays as PostgreSQL writes them."""
 JSONB_LISTS: Final = {
-    "jsonb__elements": JsonFunction(TEXTS, _of_each(layout, list)),
-    "jsonb__elements_text": JsonFunction(TEXTS, _of_each(_layout_as_text, list)),
-    "jsonb__values": JsonFunction(TEXTS, _of_each(layout, dict)),
-    "jsonb__values_text": JsonFunction(TEXTS, _of_each(_layout_as_text, dict)),
+    "jsonb__elements": JsonFunction(TEXTS, _items(layout)),
+    "jsonb__elements_text": JsonFunction(TEXTS, _items(_layout_as_text)),
+    "jsonb__values": JsonFunction(TEXTS, _members(layout)),
+    "jsonb__values_text": JsonFunction(TEXTS, _members(_layout_as_text)),
 }
 """The lists that functions of JSONB make rows of."""
 

@@ -552,7 +552,11 @@ def _by_position(column: Any, declared: pa.DataType) -> Any:
     if declared.num_fields != column.type.num_fields:
         raise UserError(f"a row of {column.type.num_fields} values is not {declared}")
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    fields = [_by_position(array.field(at), field.type).cast(field.type) for at, field in enumerate(declared)]
+    values = array.flatten()  # NULL where the struct is
+    fields = [
+        _by_position(value, field.type).cast(field.type)
+        for value, field in zip(values, declared, strict=True)
+    ]
     return pa.StructArray.from_arrays(fields, fields=list(declared), mask=array.is_null())
 
 

@@ -46,7 +46,7 @@ def without_excluded(context: BindContext, node: exp.Window) -> exp.Expr | None:
     """A window function whose frame leaves out rows around the current one; None without EXCLUDE."""
     spec = node.args.get("spec")
     excluded = None if spec is None else spec.args.get("exclude")
-    if excluded is None:
+    if spec is None or excluded is None:
         return None
     what = excluded.name.upper()
     parts = None if what == "NO OTHERS" else _parts(context, node, spec, what)

@@ -114,7 +114,7 @@ def _is_jsonb_value(node: exp.Expr) -> bool:
     if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
         return is_jsonb(node.this)
     if isinstance(node, exp.Cast):
-        return node.to.this == exp.DataType.Type.JSONB
+        return bool(node.to.this == exp.DataType.Type.JSONB)
     return isinstance(node, exp.Anonymous) and node.name.lower().startswith("jsonb_")
 
 

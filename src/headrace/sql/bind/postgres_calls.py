@@ -441,10 +441,12 @@ class PostgresCalls:
         if kind is None:
             return None
         name = type(right).__name__.upper()
-        items = list_items(right.this.unnest().name) if right.this.unnest().is_string else None
-        item_kind = None if items is None else self._type_of(node.this)
-        if items is not None and item_kind is not None:
-            listed = exp.array(*(exp.Null() if item is None else exp.Literal.string(item) for item in items))
+        written = list_items(right.this.unnest().name) if right.this.unnest().is_string else None
+        item_kind = None if written is None else self._type_of(node.this)
+        if written is not None and item_kind is not None:
+            listed = exp.array(
+                *(exp.Null() if item is None else exp.Literal.string(item) for item in written)
+            )
             right = type(right)(this=parse_expression(f"CAST({to_sql(listed)} AS {type_name(item_kind)}[])"))
             kind = pa.list_(item_kind)
         if not pa.types.is_list(kind):

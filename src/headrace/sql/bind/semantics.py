@@ -730,6 +730,8 @@ class Semantics:
             kind = self._type_of(arguments[0])
             if kind is not None and pa.types.is_floating(kind):
                 return call_of("round__even", arguments[0])
+        if name == "nullif" and len(arguments) == 2:
+            return self._null_struct(*arguments)
         if name == "to_char" and len(arguments) == 2:
             written = self._calls.number_or_interval_to_char(*arguments)
             if written is not None:
@@ -750,6 +752,14 @@ class Semantics:
                     return call_of(name, text, exp.Literal.string(f"{strftime} %M"))
                 return call_of(name, arguments[0], exp.Literal.string(strftime))
         return self._calls.call(node)
+
+    def _null_struct(self, value: exp.Expr, other: exp.Expr) -> exp.Expr | None:
+        """`nullif` of structs: DataFusion leaves the fields of one that is NULL as they were."""
+        kind = self._type_of(value)
+        if kind is None or not pa.types.is_struct(kind):
+            return None
+        text = to_sql(value)
+        return parse_expression(f"CASE WHEN ({text} = {to_sql(other)}) IS NOT TRUE THEN {text} END")
 
     def _of_intervals(self, node: exp.Expr) -> exp.Expr | None:
         """The shortest, longest or mean interval: DataFusion compares months before days."""
