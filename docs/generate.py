@@ -354,8 +354,8 @@ POSTGRES = {
     "regexp_substr": ("regexp_substr(text, pattern[, start[, n[, flags[, group]]]])", "the n-th match"),
     "row_to_json": ("row_to_json(row)", "a STRUCT, or a whole row of a table, as a JSON object"),
     "timezone": ("timezone(zone, ts)", "`ts AT TIME ZONE zone`"),
-    "to_number": ("to_number(text, pattern)", "the number in a text such as `1,234.5`, by `9,999.9`"),
     "to_json": ("to_json(value)", "also `to_jsonb`: a value of any type as JSON"),
+    "to_number": ("to_number(text, pattern)", "the number in a text such as `1,234.5`, by `9,999.9`"),
     "trim_array": ("trim_array(list, n)", "without the last n elements"),
     "width_bucket": (
         "width_bucket(x, low, high, count)",

@@ -52,9 +52,7 @@ def _members(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any] | None]
 
 JSONB_ELEMENTS: Final = {
     "json_get": JsonFunction(pa.string(), _laid_out_json),
-    "json_get_json": JsonFunction(pa.string(), _laid_out_json),
     "json_as_text": JsonFunction(pa.string(), _layout_as_text),
-    "json_get_array": JsonFunction(TEXTS, _items(layout)),
 }
 """What the functions of these names give for JSONB: objects and arrays as PostgreSQL writes them."""
 JSONB_LISTS: Final = {

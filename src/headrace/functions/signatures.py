@@ -153,11 +153,13 @@ def all_signatures() -> tuple[Signature, ...]:
             function.returns,
             function,
         )
-        for name, function in (
-            *JSON_FUNCTIONS.items(),
-            *((_of_jsonb(name), function) for name, function in JSONB_ELEMENTS.items()),
-        )
+        for name, function in JSON_FUNCTIONS.items()
         for pattern in patterns
+    ]
+    elements += [
+        Signature(f"{_of_jsonb(name)}__{letter}", (pa.string(), kind), function.returns, function)
+        for name, function in JSONB_ELEMENTS.items()
+        for letter, kind in _STEPS.items()
     ]
     hashes = [
         Signature(f"multi_hash__{count}", (pa.string(),) * count, pa.string(), multi_hash)
@@ -186,7 +188,8 @@ def resolve(name: str, argument_types: Sequence[pa.DataType], *, of_jsonb: bool 
     letters = "".join([_letter(kind) for kind in argument_types])
     if name in JSON_FUNCTIONS:
         fits = letters.startswith("t") and "?" not in letters and len(letters) <= MOST_STEPS + 1
-        registered = _of_jsonb(name) if of_jsonb and name in JSONB_ELEMENTS else name
+        is_laid_out = of_jsonb and name in JSONB_ELEMENTS and len(letters) == 2  # json -> step
+        registered = _of_jsonb(name) if is_laid_out else name
         return f"{registered}__{letters[1:]}" if fits else None
     if name in FUNCTION_NAMES:
         return name if letters == "tt" else None

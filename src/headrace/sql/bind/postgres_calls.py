@@ -29,7 +29,7 @@ from headrace.model.fragments import EPOCH_CLOCK
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.json_forms import is_json, is_jsonb
 from headrace.sql.bind.meanings import Meaning, marked
-from headrace.sql.parse.dialect import HeadraceDialect, to_sql
+from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
 from headrace.sql.types import UNBOUNDED_DECIMAL, type_name
 
 TypeOf = Callable[[exp.Expr], pa.DataType | None]
@@ -152,7 +152,9 @@ class PostgresCalls:
             special: exp.Expr | None = getattr(self, _SPECIAL[name])(node)
             return special
         if name == "age" and len(arguments) == 1:
-            arguments = [call_of("current_date"), *arguments]
+            today = call_of("current_date")
+            copy_position(node, today)
+            arguments = [today, *arguments]
         if name not in PUBLIC:
             return None
         if name == "regexp_replace" and 3 <= len(arguments) <= 4:
