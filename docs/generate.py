@@ -355,6 +355,7 @@ POSTGRES = {
     "row_to_json": ("row_to_json(row)", "a STRUCT, or a whole row of a table, as a JSON object"),
     "timezone": ("timezone(zone, ts)", "`ts AT TIME ZONE zone`"),
     "to_json": ("to_json(value)", "also `to_jsonb`: a value of any type as JSON"),
+    "to_number": ("to_number(text, pattern)", "the number in a text such as `1,234.5`, by `9,999.9`"),
     "trim_array": ("trim_array(list, n)", "without the last n elements"),
     "width_bucket": (
         "width_bucket(x, low, high, count)",
@@ -399,6 +400,18 @@ def functions_page() -> str:
         "`-` of JSON, the last two if the left side is written as JSON, such as `value::jsonb`;",
         "`x = ANY(list)`, `x > ALL(list)`, `text LIKE ANY (ARRAY[…])`, `text ^@ prefix`,",
         "`ts AT TIME ZONE zone` and `(start, end) OVERLAPS (start, end)`.",
+        "",
+        "`to_char` also writes numbers and intervals in PostgreSQL's patterns: `to_char(x, 'FM999,990.00')`.",
+        "",
+        "## Of other dialects",
+        "",
+        "These of Flink, Calcite, Spark and MySQL mean the same here: `timestampadd(DAY, 2, ts)`,",
+        "`timestampdiff(HOUR, ts, ts2)`, `floor(ts TO DAY)`, `ceil(ts TO DAY)`, `year(ts)`, `quarter`,",
+        "`month`, `week`, `day`, `dayofmonth`, `dayofyear`, `dayofweek` (1 is Sunday), `hour`, `minute`,",
+        "`second`, `date_add(ts, interval)`, `date_sub(ts, interval)`, `iff(condition, a, b)`,",
+        "`safe_cast(x AS INT)`, `truncate(x, digits)`, `split(text, ',')`, `array_size(list)`, `is_nan(x)`,",
+        "`is_inf(x)`, `count_if(condition)`, `max_by(x, y)`, `min_by(x, y)`, `arg_max`,",
+        "`arg_min`, `listagg(x, ',') WITHIN GROUP (ORDER BY y)` and `group_concat(x)`.",
     ]
     columns = "routine_name, function_type, syntax_example, description"
     found = planner.ctx.sql(f"SELECT DISTINCT {columns} FROM information_schema.routines").to_pylist()  # noqa: S608

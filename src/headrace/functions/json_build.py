@@ -55,20 +55,36 @@ def array_of(lists: pa.Array) -> pa.Array:
 
 def array_of_texts(lists: pa.Array) -> pa.Array:
     """Lists of strings as JSON arrays."""
-    return pa.array(
-        [
-            None
-            if items is None
-            else f"[{', '.join('null' if text is None else _quote(text) for text in items)}]"
-            for items in lists.to_pylist()
-        ],
-        pa.string(),
-    )
+    return _joined(lists, lambda texts: f"[{', '.join(texts)}]", item=_quote)
 
 
 def object_of(lists: pa.Array) -> pa.Array:
     """Lists of pairs as objects of type JSON: in their order, with keys that are there twice."""
     return _joined(lists, lambda pairs: f"{{ {', '.join(_spaced(pair) for pair in pairs)} }}")
+
+
+def built_object_of(lists: pa.Array) -> pa.Array:
+    """Lists of pairs as `json_build_object` writes them."""
+    return _joined(lists, lambda pairs: f"{{{', '.join(map(_spaced, pairs))}}}")
+
+
+def compact_array_of(lists: pa.Array) -> pa.Array:
+    """Lists of JSON as arrays without blanks."""
+    return _joined(lists, lambda items: f"[{','.join(items)}]")
+
+
+def compact_array_of_texts(lists: pa.Array) -> pa.Array:
+    """Lists of strings as JSON arrays without blanks."""
+    return _joined(lists, lambda texts: f"[{','.join(texts)}]", item=_quote)
+
+
+def compact_object_of(lists: pa.Array) -> pa.Array:
+    """Lists of pairs as objects without blanks."""
+
+    def build(pairs: Sequence[str]) -> str:
+        return "{" + ",".join(f"{_quote(key)}:{value}" for key, value in map(_split, pairs)) + "}"
+
+    return _joined(lists, build)
 
 
 def binary_object_of(lists: pa.Array) -> pa.Array:
@@ -104,8 +120,10 @@ def _spaced(piece: str) -> str:
     return f"{_quote(key)} : {value}"
 
 
-def _joined(lists: pa.Array, build: Callable[[Sequence[str]], str]) -> pa.Array:
+def _joined(
+    lists: pa.Array, build: Callable[[Sequence[str]], str], *, item: Callable[[str], str] = str
+) -> pa.Array:
     def each(items: Sequence[Any] | None) -> str | None:
-        return None if items is None else build(["null" if item is None else item for item in items])
+        return None if items is None else build(["null" if one is None else item(one) for one in items])
 
     return pa.array([each(items) for items in lists.to_pylist()], pa.string())

@@ -11,8 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.base.errors import ExpressionError
-from headrace.functions.documents import to_text
+from headrace.functions.documents import MISSING, to_text
 from headrace.functions.json_values import JsonFunction, as_text
+from headrace.functions.postgres.json import layout
 
 TEXTS: Final = pa.list_(pa.string())
 TEXT_LISTS: Final = pa.list_(TEXTS)
@@ -30,6 +31,37 @@ def _values(value: Any) -> list[str] | None:
 def _value_texts(value: Any) -> list[str | None] | None:
     return [as_text(item) for item in value.values()] if isinstance(value, dict) else None
 
+
+def _layout_as_text(value: Any) -> str | None:
+    return layout(value) if isinstance(value, dict | list) else as_text(value)
+
+
+def _laid_out_json(value: Any) -> str | None:
+    return None if value is MISSING else layout(value)
+
+
+def _items(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any] | None]:
+    """What is made of each element of an array."""
+    return lambda value: [convert(item) for item in value] if isinstance(value, list) else None
+
+
+def _members(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any] | None]:
+    """What is made of each value of an object."""
+    return lambda value: [convert(item) for item in value.values()] if isinstance(value, dict) else None
+
+
+JSONB_ELEMENTS: Final = {
+    "json_get": JsonFunction(pa.string(), _laid_out_json),
+    "json_as_text": JsonFunction(pa.string(), _layout_as_text),
+}
+"""What the functions of these names give for JSONB: objects and arrays as PostgreSQL writes them."""
+JSONB_LISTS: Final = {
+    "jsonb__elements": JsonFunction(TEXTS, _items(layout)),
+    "jsonb__elements_text": JsonFunction(TEXTS, _items(_layout_as_text)),
+    "jsonb__values": JsonFunction(TEXTS, _members(layout)),
+    "jsonb__values_text": JsonFunction(TEXTS, _members(_layout_as_text)),
+}
+"""The lists that functions of JSONB make rows of."""
 
 json_elements_text = JsonFunction(TEXTS, _elements)
 json_values = JsonFunction(TEXTS, _values)

@@ -34,6 +34,10 @@ from headrace.functions.json_build import (
     array_of,
     array_of_texts,
     binary_object_of,
+    built_object_of,
+    compact_array_of,
+    compact_array_of_texts,
+    compact_object_of,
     numbers,
     object_of,
     pair,
@@ -43,6 +47,8 @@ from headrace.functions.json_matches import extract_json, extract_json_string, g
 from headrace.functions.json_values import JSON_FUNCTIONS
 from headrace.functions.postgres.catalog import OVERLOADS
 from headrace.functions.rows import (
+    JSONB_ELEMENTS,
+    JSONB_LISTS,
     TEXT_LISTS,
     TEXTS,
     json_elements_text,
@@ -95,6 +101,7 @@ _ROWS = (
     Signature("json__elements_text", (pa.string(),), TEXTS, json_elements_text),
     Signature("json__values", (pa.string(),), TEXTS, json_values),
     Signature("json__values_text", (pa.string(),), TEXTS, json_values_text),
+    *(Signature(name, (pa.string(),), TEXTS, function) for name, function in JSONB_LISTS.items()),
     Signature("regexp_matches__list", (pa.string(),) * 3, TEXT_LISTS, regexp_matches),
     Signature("regexp_split__list", (pa.string(),) * 2, TEXTS, regexp_split),
     Signature("mode__position", (TEXTS,), pa.int64(), mode_position),
@@ -102,6 +109,10 @@ _ROWS = (
     Signature("json__number", (pa.float64(),), pa.string(), numbers),
     Signature("json__array", (TEXTS,), pa.string(), array_of),
     Signature("json__texts", (TEXTS,), pa.string(), array_of_texts),
+    Signature("json__compact_array", (TEXTS,), pa.string(), compact_array_of),
+    Signature("json__compact_texts", (TEXTS,), pa.string(), compact_array_of_texts),
+    Signature("json__compact_object", (TEXTS,), pa.string(), compact_object_of),
+    Signature("json__built_object", (TEXTS,), pa.string(), built_object_of),
     Signature("json__object", (TEXTS,), pa.string(), object_of),
     Signature("jsonb__object", (TEXTS,), pa.string(), binary_object_of),
     Signature("json__pair", (pa.string(), pa.string()), pa.string(), pair),
@@ -145,6 +156,11 @@ def all_signatures() -> tuple[Signature, ...]:
         for name, function in JSON_FUNCTIONS.items()
         for pattern in patterns
     ]
+    elements += [
+        Signature(f"{_of_jsonb(name)}__{letter}", (pa.string(), kind), function.returns, function)
+        for name, function in JSONB_ELEMENTS.items()
+        for letter, kind in _STEPS.items()
+    ]
     hashes = [
         Signature(f"multi_hash__{count}", (pa.string(),) * count, pa.string(), multi_hash)
         for count in range(1, MOST_HASHED + 1)
@@ -156,7 +172,11 @@ def all_signatures() -> tuple[Signature, ...]:
     return (*_PATH_FUNCTIONS, *_ARITHMETIC, *_ROWS, *_CHECKS, *postgres, *elements, *hashes)
 
 
-def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:
+def _of_jsonb(name: str) -> str:
+    return name.replace("json_", "jsonb__")
+
+
+def resolve(name: str, argument_types: Sequence[pa.DataType], *, of_jsonb: bool = False) -> str | None:
     """The registered name for a call of a public function, lower-cased, with arguments of these types.
 
     The name of any other function is returned as it is. None means that the function does not take such
@@ -168,7 +188,9 @@ def resolve(name: str, argument_types: Sequence[pa.DataType]) -> str | None:
     letters = "".join([_letter(kind) for kind in argument_types])
     if name in JSON_FUNCTIONS:
         fits = letters.startswith("t") and "?" not in letters and len(letters) <= MOST_STEPS + 1
-        return f"{name}__{letters[1:]}" if fits else None
+        is_laid_out = of_jsonb and name in JSONB_ELEMENTS and len(letters) == 2  # json -> step
+        registered = _of_jsonb(name) if is_laid_out else name
+        return f"{registered}__{letters[1:]}" if fits else None
     if name in FUNCTION_NAMES:
         return name if letters == "tt" else None
     return name

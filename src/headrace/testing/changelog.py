@@ -259,6 +259,8 @@ class ChangelogEngine:
         (statement,) = statements
         if not isinstance(statement, CreateTable) or statement.query is not None or statement.options:
             raise UserError("a table of a suite has columns, and no query or connector")
+        if any(column.generated is not None for column in statement.columns):
+            raise UserError("a table of a suite has no generated columns", hint="compute them in a view")
         schema = pa.schema(
             [pa.field(column.name, column.field.type, column.field.nullable) for column in statement.columns]
         )
@@ -543,9 +545,24 @@ def _cast(columns: Sequence[Any], schema: pa.Schema) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
+def _by_position(column: Any, declared: pa.DataType) -> Any:
+    """Values of which structs have the names of the declared type: `row(1, 'a')` has names of its own."""
+    if not (pa.types.is_struct(declared) and pa.types.is_struct(column.type)):
+        return column
+    if declared.num_fields != column.type.num_fields:
+        raise UserError(f"a row of {column.type.num_fields} values is not {declared}")
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    values = array.flatten()  # NULL where the struct is
+    fields = [
+        _by_position(value, field.type).cast(field.type)
+        for value, field in zip(values, declared, strict=True)
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(declared), mask=array.is_null())
+
+
 def _cast_column(column: Any, declared: pa.Field) -> Any:
     try:
-        array = column.cast(declared.type)
+        array = _by_position(column, declared.type).cast(declared.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(f"a value of column `{declared.name}` is not {declared.type}: {error}") from None
     if not declared.nullable and array.null_count:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import json
 import re
 import time as clock
 from collections import Counter
@@ -381,7 +380,24 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     if isinstance(value, Mapping):
-        return json.dumps(value, default=str)
+        return "(" + ",".join("" if item is None else _member(item) for item in value.values()) + ")"
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return "{" + ",".join("NULL" if item is None else _text(item) for item in value) + "}"
+        return "{" + ",".join("NULL" if item is None else _item(item) for item in value) + "}"
     return str(value)
+
+
+def _item(value: Any) -> str:
+    """An item of a list as PostgreSQL writes it: in quotes where it could be taken for something else."""
+    text = _text(value)
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    if is_list or (text and text.upper() != "NULL" and not re.search(r'[\s,"\\{}]', text)):
+        return text
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _member(value: Any) -> str:
+    """A value of a row as PostgreSQL writes it."""
+    text = ("t" if value else "f") if isinstance(value, bool) else _text(value)
+    if text and not re.search(r'[\s,"\\()]', text):
+        return text
+    return '"' + re.sub(r'(["\\])', r"\1\1", text) + '"'

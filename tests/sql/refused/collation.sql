@@ -14,4 +14,4 @@ CREATE TABLE orders (
   type = 'source'
 );
 
-SELECT customer COLLATE "C" FROM orders;
+SELECT customer COLLATE "de_DE" FROM orders;

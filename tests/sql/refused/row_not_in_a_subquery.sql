@@ -10,4 +10,4 @@ CREATE TABLE stock (
 
 CREATE VIEW totals AS SELECT shop, count(*) AS n, sum(amount) AS total FROM sales GROUP BY shop;
 
-SELECT id FROM sales WHERE (item, shop) NOT IN (SELECT item, shop FROM stock);
+SELECT id, (item, shop) NOT IN (SELECT item, shop FROM stock) FROM sales;

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.functions.postgres.json import JSON_FUNCTIONS
+from headrace.functions.postgres.number_patterns import PATTERN_FUNCTIONS
 from headrace.functions.postgres.numbers import NUMBER_FUNCTIONS
 from headrace.functions.postgres.overload import Overload
 from headrace.functions.postgres.texts import TEXT_FUNCTIONS
 from headrace.functions.postgres.times import TIME_FUNCTIONS
 
-OVERLOADS: Final = (*TEXT_FUNCTIONS, *TIME_FUNCTIONS, *NUMBER_FUNCTIONS, *JSON_FUNCTIONS)
+OVERLOADS: Final = (*TEXT_FUNCTIONS, *TIME_FUNCTIONS, *NUMBER_FUNCTIONS, *PATTERN_FUNCTIONS, *JSON_FUNCTIONS)
 
 
 def _by_name() -> Mapping[str, Sequence[Overload]]:

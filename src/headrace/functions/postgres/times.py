@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -290,6 +291,47 @@ def justify_interval(interval: Interval) -> Interval:
     return months, days, nanoseconds
 
 
+_INTERVAL_TOKEN: Final = re.compile(
+    r'"([^"]*)"|(FM)?(YYYY|MM|DDD|DD|HH24|HH12|HH|MI|SSSS|SS|MS|US|AM|PM)|(.)', re.DOTALL | re.IGNORECASE
+)
+
+
+def interval_to_char(interval: Interval, pattern: str) -> str:
+    """An interval in a pattern of PostgreSQL.
+
+    >>> interval_to_char((0, 1, 2 * HOUR + 90 * SECOND), "DD HH24:MI:SS")
+    '01 02:01:30'
+    """
+    months, days, nanoseconds = interval
+    sign = -1 if nanoseconds < 0 else 1
+    rest = abs(nanoseconds)
+    hours = sign * (rest // HOUR)
+    numbers = {
+        "YYYY": (int(months / 12), 4), "MM": (int(math.fmod(months, 12)), 2), "DD": (days, 2),
+        "DDD": (days, 3),
+        "HH24": (hours, 2), "HH12": (hours % 12 or 12, 2), "HH": (hours % 12 or 12, 2),
+        "MI": (sign * (rest % HOUR // MINUTE), 2), "SS": (sign * (rest % MINUTE // SECOND), 2),
+        "MS": (sign * (rest % SECOND // 1_000_000), 3), "US": (sign * (rest % SECOND // MICROSECOND), 6),
+        "SSSS": (sign * (rest // SECOND), 1),
+    }  # fmt: skip
+    result = ""
+    for quoted, unpadded, token, other in _INTERVAL_TOKEN.findall(pattern):
+        if token.upper() in ("AM", "PM"):
+            half = "PM" if hours % 24 >= 12 else "AM"
+            result += half if token.isupper() else half.lower()
+        elif token:
+            number, width = numbers[token.upper()]
+            width -= token.upper() in ("DD", "DDD") and number < 0  # the sign of days is within their width
+            digits = str(abs(number)) if unpadded else f"{abs(number):0{width}}"
+            result += "-" * (number < 0) + digits
+        elif other.isalpha() and other != "T":
+            hint = "an interval has YYYY, MM, DD, HH24, MI, SS, MS and US; a text stands in double quotes"
+            raise ExpressionError(f"`{other}` in the pattern `{pattern}` is not supported", hint=hint)
+        else:
+            result += quoted or other
+    return result
+
+
 # ------------------------------------------------------------------------------------------ zones
 
 
@@ -345,6 +387,7 @@ TIME_FUNCTIONS: Final = (
     Overload("isfinite", (INTERVAL,), BOOLEAN, lambda _: True),
     Overload("timestamp_text", (TIMESTAMP,), TEXT, timestamp_text, internal=True, vectorized=True),
     Overload("interval_text", (INTERVAL,), TEXT, lambda parts: interval_text(*parts), internal=True),
+    Overload("interval_to_char", (INTERVAL, TEXT), TEXT, interval_to_char, internal=True),
     Overload("interval_part", (TEXT, INTERVAL), DOUBLE, interval_part, internal=True),
     Overload("timestamp_part", (TEXT, TIMESTAMP), DOUBLE, timestamp_part, internal=True),
     Overload("truncate_interval", (TEXT, INTERVAL), INTERVAL, truncate_interval, internal=True),

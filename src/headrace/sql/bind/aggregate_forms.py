@@ -7,16 +7,24 @@ is built anew from the rows that are left, so they are right where rows are take
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.json_forms import JSON_VALUE, parse_internal
+from headrace.sql.bind.json_forms import json_value_of, parse_internal
 from headrace.sql.bind.meanings import copy_marks
 from headrace.sql.bind.planning import AGGREGATE_FORMS, ORDERED_SETS, OTHER_NAMES
+from headrace.sql.bind.postgres_calls import TypeOf, interval_of, length_of
 from headrace.sql.parse.dialect import to_sql
+from headrace.sql.types import type_name
 
 _WRAPPERS = (exp.Filter, exp.WithinGroup)
+_Fractions = float | list[float | None] | None
+
+PERCENTILE: Final = "percentile__cont"
+"""A call that stands for a continuous percentile, until the type of its value is known."""
 
 
 def respell_aggregate(
@@ -36,20 +44,85 @@ def respell_aggregate(
     name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     if name not in AGGREGATE_FORMS or isinstance(node.parent, _WRAPPERS):
         return None
-    if name in OTHER_NAMES:
-        return _renamed(node, call, OTHER_NAMES[name])
+    if name in _TEXTS and order is not None and len(call.expressions) == 2:  # WITHIN GROUP
+        value, separator = call.expressions
+        ordered = exp.Order(this=separator.copy(), expressions=[key.copy() for key in order.expressions])
+        call = exp.Anonymous(this="string_agg", expressions=[value.copy(), ordered])
+        return _ordered_texts(call, filters, respell)
+    if name in ("count_if", "countif", "group_concat") or name in OTHER_NAMES:
+        return _by_other_name(context, node, call, respell)
     if name == "string_agg":
         return None if isinstance(node.parent, exp.Window) else _ordered_texts(call, filters, respell)
     if name == "percentile_cont" and order is None:
         return None  # percentile_cont(x, 0.5) is DataFusion's own
+    return _of_list(context, node, call, order, filters, respell)
+
+
+def _by_other_name(
+    context: BindContext, node: exp.Expr, call: exp.Expr, respell: Callable[[exp.Expr], exp.Expr]
+) -> exp.Expr:
+    """An aggregate that DataFusion has under another name."""
+    name, arguments = call.name.lower(), call.expressions
+    if name in OTHER_NAMES:
+        return _renamed(node, call, OTHER_NAMES[name])
+    if name == "group_concat":
+        separator = [] if len(arguments) > 1 else [exp.Literal.string(",")]
+        return _renamed_call(node, call, "string_agg", [*arguments, *separator])
+    if len(arguments) != 1 or isinstance(arguments[0], exp.Distinct):
+        raise context.fail(f"`{name}` takes a condition", call, f"{name}(x > 1)")
+    counted = parse_internal(f"CASE WHEN {to_sql(respell(arguments[0].copy()))} THEN 1 END")
+    return _renamed_call(node, call, "count", [counted])
+
+
+def _of_list(
+    context: BindContext,
+    node: exp.Expr,
+    call: exp.Expr,
+    order: exp.Expr | None,
+    filters: Sequence[str],
+    respell: Callable[[exp.Expr], exp.Expr],
+) -> exp.Expr:
+    """An aggregate that is computed from the ordered values of a group."""
+    name = call.name.lower()
     if isinstance(node.parent, exp.Window) and node.parent.this is node:
         hint = "aggregate with GROUP BY in a subquery, and join it"
         raise context.fail(f"`{name}` cannot stand before OVER", call, hint)
+    if name in _EXTREMES:
+        return _of_extreme(context, call, filters, respell)
     if name in ORDERED_SETS:
         return _ordered_set(context, call, order, filters, respell)
     if order is not None:
         raise context.fail(f"`{name}` takes no WITHIN GROUP", call, f"write {name}(x ORDER BY y)")
     return _json(context, call, filters, respell)
+
+
+_TEXTS: Final = ("string_agg", "listagg", "group_concat")
+_EXTREMES: Final = {"arg_max": "DESC", "max_by": "DESC", "arg_min": "ASC", "min_by": "ASC"}
+
+
+def _of_extreme(
+    context: BindContext, call: exp.Expr, filters: Sequence[str], respell: Callable[[exp.Expr], exp.Expr]
+) -> exp.Expr:
+    """`max_by(value, key)`: the value of the row with the greatest key; of several the least value."""
+    name = call.name.lower()
+    if len(call.expressions) != 2 or isinstance(call.expressions[0], exp.Distinct):
+        raise context.fail(f"`{name}` takes a value and what it is chosen by", call, f"{name}(value, key)")
+    value, key = (to_sql(respell(argument.copy())) for argument in call.expressions)
+    passing = " AND ".join([f"({key}) IS NOT NULL", *(f"({condition})" for condition in filters)])
+    order = f"{key} {_EXTREMES[name]}, {value} ASC"
+    return parse_internal(f"first_value({value} ORDER BY {order}) FILTER (WHERE {passing})")
+
+
+def _renamed_call(node: exp.Expr, call: exp.Expr, name: str, arguments: list[exp.Expr]) -> exp.Expr:
+    renamed = exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments])
+    if node is call:
+        return renamed
+    copy = node.copy()
+    inner = copy
+    while isinstance(inner, _WRAPPERS):
+        inner = inner.this
+    inner.replace(renamed)
+    return copy
 
 
 def _renamed(node: exp.Expr, call: exp.Expr, name: str) -> exp.Expr:
@@ -97,23 +170,55 @@ def _ordered_set(
         keys = order.expressions
     if len(keys) != 1:
         raise context.fail(f"`{name}` orders by one value", call, f"write {usage}")
-    value = to_sql(respell(keys[0].this.copy()))
+    ordered = respell(keys[0].this.copy())
+    value = to_sql(ordered)
     direction = " DESC" if keys[0].args.get("desc") else ""
     passing = " AND ".join([f"({value}) IS NOT NULL", *(f"({condition})" for condition in filters)])
-    # DataFusion takes array_agg(CAST(x AS DOUBLE)) and array_agg(x) for one column.
-    listed = f"arrow_cast({value}, 'Float64')" if name == "percentile_cont" else value
-    values = f"array_agg({listed} ORDER BY {value}{direction}) FILTER (WHERE {passing})"
+    if name == "percentile_cont":
+        placeholder = exp.Anonymous(this=PERCENTILE, expressions=[ordered, parse_internal(passing)])
+        placeholder.meta["rewritten"] = True
+        placeholder.meta["percentile"] = (direction, _fractions(context, call, arguments[0]))
+        return placeholder
+    values = f"array_agg({value} ORDER BY {value}{direction}) FILTER (WHERE {passing})"
     if name == "mode":
         return parse_internal(f"array_element({values}, mode__position(arrow_cast({values}, 'List(Utf8)')))")
-    compute = _discrete if name == "percentile_disc" else _continuous
     fractions = _fractions(context, call, arguments[0])
-    if isinstance(fractions, list):
-        items = ", ".join(compute(values, fraction) for fraction in fractions)
-        return parse_internal(f"CASE WHEN array_length({values}) > 0 THEN make_array({items}) END")
-    return parse_internal(compute(values, fractions))
+    return parse_internal(_percentiles(values, fractions, _discrete))
 
 
-def _fractions(context: BindContext, call: exp.Expr, node: exp.Expr) -> float | list[float | None] | None:
+def continuous_percentile(context: BindContext, node: exp.Expr, type_of: TypeOf) -> exp.Expr:
+    """What a call of `PERCENTILE` stands for: an interval of intervals, a DOUBLE of numbers."""
+    value, passing = node.expressions
+    direction, fractions = node.meta["percentile"]
+    text, kind = to_sql(value), type_of(value)
+    compute, order = _continuous, text
+    # DataFusion takes array_agg(CAST(x AS DOUBLE)) and array_agg(x) for one column.
+    listed = f"arrow_cast({text}, 'Float64')"
+    length = None if kind is None else length_of(value, kind)
+    if kind is not None and length is not None:
+        compute, order, listed = _continuous_interval, to_sql(length), to_sql(interval_of(value, kind))
+    elif kind is not None and not any(test(kind) for test in _IS_NUMBER):
+        raise context.fail(
+            f"`percentile_cont` takes numbers and intervals, and this is {type_name(kind)}",
+            value,
+            "percentile_disc(0.5) WITHIN GROUP (ORDER BY x) is one of the values, of any type",
+        )
+    values = f"array_agg({listed} ORDER BY {order}{direction}) FILTER (WHERE {to_sql(passing)})"
+    return parse_internal(_percentiles(values, fractions, compute))
+
+
+_IS_NUMBER: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+
+
+def _percentiles(values: str, fractions: _Fractions, compute: Callable[[str, float | None], str]) -> str:
+    """The percentile of an ordered list for a fraction, or a list of them for a list."""
+    if not isinstance(fractions, list):
+        return compute(values, fractions)
+    items = ", ".join(compute(values, fraction) for fraction in fractions)
+    return f"CASE WHEN array_length({values}) > 0 THEN make_array({items}) END"
+
+
+def _fractions(context: BindContext, call: exp.Expr, node: exp.Expr) -> _Fractions:
     """The fraction or fractions that a percentile is asked for."""
     name = call.name.lower()
     hint = f"a number between 0 and 1, such as {name}(0.5)"
@@ -146,14 +251,28 @@ def _continuous(values: str, fraction: float | None) -> str:
     """A value interpolated between two neighbours, as PostgreSQL computes it."""
     if fraction is None:
         return "CAST(NULL AS DOUBLE)"
-    last = f"(CAST(array_length({values}) AS DOUBLE) - CAST(1 AS DOUBLE))"
-    row = f"(CAST({fraction!r} AS DOUBLE) * {last})"
+    row, low, high = _neighbours(values, fraction)
+    between = f"{low} + ({row} - floor({row})) * ({high} - {low})"
+    return f"CASE WHEN floor({row}) = ceil({row}) THEN {low} ELSE {between} END"
+
+
+def _continuous_interval(values: str, fraction: float | None) -> str:
+    """An interval between two neighbours."""
+    if fraction is None:
+        return "arrow_cast(NULL, 'Interval(MonthDayNano)')"
+    row, low, high = _neighbours(values, fraction)
+    between = f"{low} + interval__multiply({high} - {low}, {row} - floor({row}))"
+    return f"CASE WHEN floor({row}) = ceil({row}) THEN {low} ELSE {between} END"
+
+
+def _neighbours(values: str, fraction: float) -> tuple[str, str, str]:
+    """(the place of a fraction in a list, counted from 0; the values before and behind it)."""
+    row = f"(CAST({fraction!r} AS DOUBLE) * (CAST(array_length({values}) AS DOUBLE) - CAST(1 AS DOUBLE)))"
     low, high = (
         f"array_element({values}, CAST({side}({row}) + CAST(1 AS DOUBLE) AS BIGINT))"
         for side in ("floor", "ceil")
     )
-    between = f"{low} + ({row} - floor({row})) * ({high} - {low})"
-    return f"CASE WHEN floor({row}) = ceil({row}) THEN {low} ELSE {between} END"
+    return row, low, high
 
 
 # -------------------------------------------------------------------------------------------------- JSON
@@ -177,7 +296,7 @@ def _json(
         usage = f"{name}(key, value)" if has_pairs else f"{name}(value)"
         raise context.fail(f"`{name}` is called differently", call, f"write {usage}")
     texts = [to_sql(respell(argument.copy())) for argument in arguments]
-    item = f"coalesce({JSON_VALUE}({texts[-1]}), 'null')"
+    item = f"coalesce({json_value_of(name)}({texts[-1]}), 'null')"
     if has_pairs:
         item = f"json__pair(CAST({texts[0]} AS TEXT), {item})"
     keys = [to_sql(respell(key.copy())) for key in order]

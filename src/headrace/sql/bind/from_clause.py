@@ -23,6 +23,7 @@ from headrace.sql.bind.joins import (
     common_columns,
     equalities_of_using,
     equalities_of_where,
+    join_relations,
     merge_using,
 )
 from headrace.sql.bind.lateral import inner_aliases, is_global_aggregate, value_of_no_rows, with_domain
@@ -70,14 +71,28 @@ class BindQuery(Protocol):
         """The same for queries that are only tried: what is wrong with them is not reported."""
 
 
-class FromClause:
-    """Binds the FROM of one SELECT into `tables`."""
+class JoinSubqueries(Protocol):
+    """Computes the subqueries in ON of an outer join."""
 
-    def __init__(self, tables: FromTables, namespace: Namespace, bind_query: BindQuery) -> None:
+    def __call__(self, tables: FromTables, relation: Relation, on: exp.Expr) -> Relation:
+        """The rows of one side, with a column for each subquery in `on` that reads this side alone."""
+
+
+class FromClause:
+    """Binds the FROM of one SELECT into `tables`; without `subqueries`, to learn their columns alone."""
+
+    def __init__(
+        self,
+        tables: FromTables,
+        namespace: Namespace,
+        bind_query: BindQuery,
+        subqueries: JoinSubqueries | None = None,
+    ) -> None:
         self._tables = tables
         self._context = tables.context
         self._namespace = namespace
         self._bind_query = bind_query
+        self._subqueries = subqueries
 
     def bind(self, select: exp.Select) -> Relation:
         """The relation of all tables, joined."""
@@ -193,21 +208,18 @@ class FromClause:
         if method not in ("", "NATURAL", "ASOF") or (join.args.get("match_condition") and method != "ASOF"):
             raise context.fail(f"{method} JOIN is not supported", join, "write JOIN … ON …")
         if kind_name in ("SEMI", "ANTI"):
-            raise context.fail(f"{kind_name} JOIN is not supported", join, "use a LEFT JOIN and a filter")
-        if (rows_call := read_rows_call(context, join.this)) is not None:
-            return bind_rows_call(tables, left, join, join.this, rows_call)
-        if (call := called_table(join.this)) is not None:
-            return bind_table_call(tables, left, join, join.this, call)
-        if isinstance(join.this, exp.Lateral) and isinstance(join.this.this, exp.Subquery):
-            if isinstance(values := join.this.this.this, exp.Values):
-                return bind_lateral_values(tables, left, join, join.this, values)
-            return self._join_lateral(left, join)
+            return self._join_for_existence(left, join, side or method)
+        if (rows := self._join_called(left, join)) is not None:
+            return rows
         on, columns = join.args.get("on"), join.args.get("using") or []
-        count = len(tables.scope.tables)
         version, node = _without_version(context, join.this)
         if version is not None:
             version = tables.scope.resolve(version)
-        right = self._add_side(node)
+        if on is not None and on.find(exp.Query) is not None and version is None and not method:
+            on = exp.Paren(this=on.copy())
+            left = self._with_subqueries(tables, left, on)
+        count = len(tables.scope.tables)
+        right = self._add_side(node, on)
         if method == "NATURAL":
             columns = common_columns(tables, count)
         using = [identifier_name(column) for column in columns]
@@ -228,6 +240,34 @@ class FromClause:
             return bind_system_time_join(tables, left, right, bound, version)
         return self._join_sides(left, right, bound, using)
 
+    def _join_called(self, left: Relation, join: exp.Join) -> Relation | None:
+        """The rows with those that a function or LATERAL gives for each; None for a join with a table."""
+        if (rows_call := read_rows_call(self._context, join.this)) is not None:
+            return bind_rows_call(self._tables, left, join, join.this, rows_call)
+        if (call := called_table(join.this)) is not None:
+            return bind_table_call(self._tables, left, join, join.this, call)
+        if isinstance(join.this, exp.Lateral) and isinstance(join.this.this, exp.Subquery):
+            if isinstance(values := join.this.this.this, exp.Values):
+                return bind_lateral_values(self._tables, left, join, join.this, values)
+            return self._join_lateral(left, join)
+        return None
+
+    def _join_for_existence(self, left: Relation, join: exp.Join, how: str) -> Relation:
+        """`a LEFT SEMI JOIN b`: the rows that have a match; ANTI: those that have none."""
+        tables, kind = self._tables, join.args["kind"].lower()
+        if how not in ("", "LEFT"):
+            message = f"{how} {kind.upper()} JOIN is not supported"
+            raise self._context.fail(message, join, f"write … LEFT {kind.upper()} JOIN … ON …")
+        using, count = join.args.get("using") or [], len(tables.scope.tables)
+        right = self._add_side(join.this, None)
+        if lookup_of(right) is not None:
+            raise self._context.fail(f"{kind.upper()} JOIN with a lookup table", join, "use LEFT JOIN")
+        conditions = self._conditions(join.args.get("on"))
+        conditions += equalities_of_using(tables, using) if using else []
+        tables.remove_last(count)
+        refuse_volatile(self._context, left, conditions)
+        return join_relations(self._context, left, right, kind, conditions)
+
     def _join_sides(self, left: Relation, right: Relation, clause: JoinClause, using: list[str]) -> Relation:
         if (clause.node.args.get("method") or "").upper() == "ASOF":
             return bind_as_of_join(self._tables, left, right, clause, using)
@@ -237,17 +277,28 @@ class FromClause:
         refuse_volatile(self._context, joined, clause.conditions)
         return merge_using(self._tables, joined, using) if using else joined
 
+    def _with_subqueries(self, tables: FromTables, relation: Relation, on: exp.Expr) -> Relation:
+        """One side of a join with the subqueries in ON that read this side alone."""
+        if self._subqueries is not None:
+            return self._subqueries(tables, relation, on)
+        for condition in conjuncts(on):
+            if condition.find(exp.Query) is not None:
+                condition.replace(exp.true())
+        return relation
+
     def _conditions(self, on: exp.Expr | None) -> list[exp.Expr]:
         """The resolved conditions of ON."""
         context, scope = self._context, self._tables.scope
-        hint = "write it in WHERE, or filter one side in a subquery in FROM"
+        hint = "filter one side in a subquery in FROM"
         if on is not None:
             scope.refuse_async(on)
             if (subquery := on.find(exp.Query)) is not None:
-                raise context.fail("a subquery cannot stand in ON", subquery, hint)
+                message = "a subquery in ON of an outer join reads columns of one side only"
+                raise context.fail(message, subquery, hint)
         conditions = [scope.resolve(condition) for condition in conjuncts(on)]
         if (moving := next(filter(reads_clock, conditions), None)) is not None:
-            raise context.fail("a condition on the clock cannot stand in ON", moving, hint)
+            where = "write it in WHERE, or filter one side in a subquery in FROM"
+            raise context.fail("a condition on the clock cannot stand in ON", moving, where)
         return conditions
 
     # ------------------------------------------------------------------------------------- LATERAL
@@ -380,12 +431,15 @@ class FromClause:
             computed.append(Item(column.name, Expression(text, used)))
         return make_map(joined, computed, joined.columns)
 
-    def _add_side(self, node: exp.Expr) -> Relation:
+    def _add_side(self, node: exp.Expr, on: exp.Expr | None) -> Relation:
         """Add the right side of a join: a table, or a join in parentheses whose tables keep their names."""
-        if _without_parentheses(node)[1]:
+        has_subquery = on is not None and on.find(exp.Query) is not None
+        if _without_parentheses(node)[1] or has_subquery:
             inner = self._tables.begin_parentheses()
-            clause = FromClause(inner, self._namespace, self._bind_query)
+            clause = FromClause(inner, self._namespace, self._bind_query, self._subqueries)
             relation = clause.bind_joined(node, [], prefix=True)
+            if on is not None and has_subquery:
+                relation = self._with_subqueries(inner, relation, on)
             self._tables.end_parentheses(inner, node)
             return relation
         return self._add_table(node, prefix=True)

@@ -85,6 +85,11 @@ class FromTables:
         """Say how the table that was added last is joined."""
         self._from[-1] = f"{join} {self._from[-1]} {condition}"
 
+    def remove_last(self, count: int) -> None:
+        """Remove what follows the first `count` tables: a side that only decides which rows stay."""
+        self.scope.tables = self.scope.tables[:count]
+        self._from.pop()
+
     def update_columns(self, joined: Relation) -> None:
         """Take the columns from a join: those of an outer join may be null where their table's are not."""
         fields = joined.columns.field

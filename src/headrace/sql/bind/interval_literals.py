@@ -32,6 +32,9 @@ def spelled_out(text: str) -> str | None:
     True
     """
     text = text.strip().removeprefix("@").strip()
+    if re.search(r"\+\d", text):
+        plain = re.sub(r"\+(?=\d)", "", text)
+        return spelled_out(plain) or plain
     if text.upper().startswith("P") and len(text) > 1 and (match := _ISO.fullmatch(text.upper())):
         parts = zip(match.groups(), _ISO_UNITS, strict=True)
         return " ".join(f"{number} {unit}" for number, unit in parts if number is not None) or "0 seconds"
@@ -58,6 +61,22 @@ def spelled_out(text: str) -> str | None:
     if is_ago:
         result = _UNIT.sub(lambda match: f"{_negated(match[1])} {match[2]}", result)
     return result if changed else None
+
+
+def in_units(text: str, first: str, last: str) -> str:
+    """The text of `INTERVAL '1:02' MINUTE TO SECOND` as one that needs no units behind it.
+
+    >>> in_units("1:02", "MINUTE", "SECOND"), in_units("1 02", "DAY", "HOUR")
+    ('1 minutes 02 seconds', '1 days 02 hours')
+    """
+    text, units = text.strip(), (first.upper(), last.upper())
+    sign = "-" if text.startswith("-") else ""
+    numbers = text.removeprefix("-").removeprefix("+")
+    if units == ("MINUTE", "SECOND") and (match := re.fullmatch(r"(\d+):(\d+(?:\.\d*)?)", numbers)):
+        return f"{sign}{match[1]} minutes {sign}{match[2]} seconds"
+    if units == ("DAY", "HOUR") and (match := re.fullmatch(r"(\d+) +(\d+)", numbers)):
+        return f"{sign}{match[1]} days {sign}{match[2]} hours"
+    return text
 
 
 def _negated(number: str) -> str:

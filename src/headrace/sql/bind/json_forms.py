@@ -13,10 +13,14 @@ from headrace.model.fragments import literal
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.meanings import chosen_values, copy_marks, marked
 from headrace.sql.parse.dialect import HeadraceDialect, to_sql
-from headrace.sql.types import type_name
+from headrace.sql.types import UNBOUNDED_DECIMAL, type_name
 
 JSON_VALUE: Final = "json__value"
 """A call that stands for a value as JSON, until its type is known."""
+COMPACT_JSON_VALUE: Final = "json__compact_value"
+"""The same for JSON that is written without blanks, as `to_json` does."""
+ROW_OBJECT: Final = "json_object_of_row"
+"""A call that makes JSON of the names and values of a whole row."""
 _DEEPEST: Final = 4
 """How many structs may be in each other."""
 
@@ -30,15 +34,23 @@ def parse_internal(text: str) -> exp.Expr:
     return node
 
 
+def json_value_of(name: str) -> str:
+    """What writes the values of a function: those of `jsonb_…` have blanks in them."""
+    return JSON_VALUE if "jsonb" in name else COMPACT_JSON_VALUE
+
+
 def built_json(context: BindContext, node: exp.Anonymous) -> exp.Expr:
     """JSON of values that are written out: `jsonb_build_object('a', x)`."""
     name, arguments = node.name.lower(), [to_sql(argument) for argument in node.expressions]
     if name in ("row_to_json", "to_json", "to_jsonb"):
         if len(arguments) != 1:
             raise context.fail(f"`{name}` takes a value", node, f"{name}(x)")
-        return copy_marks(node, parse_internal(f"{JSON_VALUE}({arguments[0]})"))
-    values = [f"coalesce({JSON_VALUE}({value}), 'null')" for value in arguments]
+        placeholder = COMPACT_JSON_VALUE if name == "row_to_json" else json_value_of(name)
+        return copy_marks(node, parse_internal(f"{placeholder}({arguments[0]})"))
+    values = [f"coalesce({json_value_of(name)}({value}), 'null')" for value in arguments]
     build = "json__array" if "array" in name else f"{name.split('_')[0]}__object"
+    if name in (ROW_OBJECT, "json_build_object"):
+        build = "json__compact_object" if name == ROW_OBJECT else "json__built_object"
     if "object" in name:
         if len(arguments) % 2:
             raise context.fail(f"`{name}` takes pairs of a key and a value", node, f"{name}('a', 1, 'b', 2)")
@@ -56,7 +68,8 @@ def json_value(
     if is_json(value):
         return exp.Paren(this=value.copy())
     kind = type_of(value)
-    text = None if kind is None else _json_text(to_sql(value), kind)
+    is_compact = node.name == COMPACT_JSON_VALUE
+    text = None if kind is None else _json_text(to_sql(value), kind, compact=is_compact)
     if text is None:
         name = "this value" if kind is None else type_name(kind)
         raise context.fail(
@@ -67,7 +80,8 @@ def json_value(
 
 _JSON_RESULTS: Final = re.compile(
     r"(json_(get|get_json|element_at|delete|delete_at|concatenate)|get_first_json_object"
-    r"|jsonb_(set|insert)|jsonb?_(strip_nulls|object|extract_path))(__|$)|json__array$|jsonb?__object$"
+    r"|jsonb_(set|insert)|jsonb?_(strip_nulls|object|extract_path))(__|$)|json__((compact|built)_)?(array|object)$|jsonb__object$"
+    r"|jsonb__get__"
 )
 """The functions whose results are JSON, under the names that DataFusion knows."""
 
@@ -79,7 +93,7 @@ def is_json(node: exp.Expr) -> bool:
 
 
 def _is_json_value(node: exp.Expr) -> bool:
-    if marked(node) == "json":
+    if marked(node) in ("json", "jsonb"):
         return True
     if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
         return is_json(node.this)  # json['key']
@@ -88,10 +102,29 @@ def _is_json_value(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and _JSON_RESULTS.match(node.name.lower()) is not None
 
 
-def _json_text(value: str, kind: pa.DataType, depth: int = 0) -> str | None:
+def is_jsonb(node: exp.Expr) -> bool:
+    """Whether an expression gives JSONB, whose elements are written as PostgreSQL does."""
+    values = list(chosen_values(node))
+    return bool(values) and all(map(_is_jsonb_value, values))
+
+
+def _is_jsonb_value(node: exp.Expr) -> bool:
+    if marked(node) == "jsonb":
+        return True
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        return is_jsonb(node.this)
+    if isinstance(node, exp.Cast):
+        return bool(node.to.this == exp.DataType.Type.JSONB)
+    return isinstance(node, exp.Anonymous) and node.name.lower().startswith("jsonb_")
+
+
+def _json_text(value: str, kind: pa.DataType, depth: int = 0, *, compact: bool = False) -> str | None:
     """The SQL of a value of this type as JSON; None for a type that is not written as JSON."""
     text: str | None = None
-    if _is_plain(kind):
+    compactly = "compact_" * compact
+    if kind == UNBOUNDED_DECIMAL:
+        text = f"regexp_replace(CAST({value} AS TEXT), '\\.?0+$', '')"
+    elif _is_plain(kind):
         text = f"CAST({value} AS TEXT)"
     elif pa.types.is_floating(kind):
         text = f"json__number(CAST({value} AS DOUBLE))"
@@ -104,14 +137,16 @@ def _json_text(value: str, kind: pa.DataType, depth: int = 0) -> str | None:
         seconds = f"to_char({value}, '%Y-%m-%dT%H:%M:%S')"
         fraction = f"rtrim(to_char({value}, '%.6f'), '0')"
         text = f"json__quoted({seconds} || CASE WHEN {fraction} = '.' THEN '' ELSE {fraction} END)"
-    elif pa.types.is_date(kind) or pa.types.is_time(kind):
+    elif pa.types.is_date(kind):
         text = f"json__quoted(CAST({value} AS TEXT))"
+    elif pa.types.is_time(kind):
+        text = f"json__quoted(regexp_replace(CAST({value} AS TEXT), '(\\.\\d*?[1-9])0+$', '\\1'))"
     elif pa.types.is_list(kind) and kind.value_type == pa.string():
-        text = f"json__texts({value})"
+        text = f"json__{compactly}texts({value})"
     elif pa.types.is_list(kind) and _is_plain(kind.value_type):
-        text = f"json__array(arrow_cast({value}, 'List(Utf8)'))"
+        text = f"json__{compactly}array(arrow_cast({value}, 'List(Utf8)'))"
     elif pa.types.is_struct(kind) and depth < _DEEPEST:
-        text = _json_object(value, kind, depth)
+        text = _json_object(value, kind, depth, compact=compact)
     return text
 
 
@@ -120,11 +155,13 @@ def _is_plain(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind))
 
 
-def _json_object(value: str, kind: pa.StructType, depth: int) -> str | None:
+def _json_object(value: str, kind: pa.StructType, depth: int, *, compact: bool) -> str | None:
+    build = "json__compact_object" if compact else "jsonb__object"
     pairs = []
     for field in kind:
-        text = _json_text(f"get_field({value}, {literal(field.name)})", field.type, depth + 1)
+        item = f"get_field({value}, {literal(field.name)})"
+        text = _json_text(item, field.type, depth + 1, compact=compact)
         if text is None:
             return None
         pairs.append(f"json__pair({literal(field.name)}, {text})")
-    return f"CASE WHEN ({value}) IS NOT NULL THEN jsonb__object(make_array({', '.join(pairs)})) END"
+    return f"CASE WHEN ({value}) IS NOT NULL THEN {build}(make_array({', '.join(pairs)})) END"

@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-Meaning = Literal["json", "instant"]
-"""A column of type JSON or JSONB, or a TIMESTAMP WITH TIME ZONE."""
+Meaning = Literal["json", "jsonb", "instant"]
+"""A column of type JSON, of JSONB, or a TIMESTAMP WITH TIME ZONE."""
 
 Meanings = Mapping[int, Meaning]
 """By the position of a column; most columns mean what their type says."""

@@ -37,7 +37,7 @@ OTHER_NAMES: Final = {
 """Aggregates that DataFusion knows by another name."""
 AGGREGATE_FORMS: Final = frozenset(
     {*ORDERED_SETS, *OTHER_NAMES, "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
-    | {"string_agg"}
+    | {"string_agg", "count_if", "countif", "group_concat", "arg_max", "arg_min", "max_by", "min_by"}
 )
 """Names of aggregates that DataFusion does not know, or computes differently."""
 JSON_BUILDERS: Final = frozenset(

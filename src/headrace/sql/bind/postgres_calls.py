@@ -13,20 +13,24 @@ from sqlglot import exp
 
 from headrace.base.errors import counted
 from headrace.functions.postgres.catalog import BY_NAME, PUBLIC
+from headrace.functions.postgres.number_patterns import read_pattern
 from headrace.functions.postgres.overload import (
     BOOLEAN,
+    DOUBLE,
     INTERVAL,
     TEXT,
     TEXTS,
     TIMESTAMP,
     Overload,
+    accepts,
     find_overload,
 )
 from headrace.functions.postgres.times import INTERVAL_FIELDS, LONG_UNITS, MORE_FIELDS, check_zone
+from headrace.model.fragments import EPOCH_CLOCK
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.json_forms import is_json
+from headrace.sql.bind.json_forms import is_json, is_jsonb
 from headrace.sql.bind.meanings import Meaning, marked
-from headrace.sql.parse.dialect import HeadraceDialect, to_sql
+from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
 from headrace.sql.types import UNBOUNDED_DECIMAL, type_name
 
 TypeOf = Callable[[exp.Expr], pa.DataType | None]
@@ -97,6 +101,14 @@ def length_of(value: exp.Expr, kind: pa.DataType) -> exp.Expr | None:
     return parse_expression(f"interval__length({to_sql(value)})") if pa.types.is_interval(kind) else None
 
 
+def interval_of(value: exp.Expr, kind: pa.DataType) -> exp.Expr:
+    """A value as an INTERVAL; the difference of two instants has days, to PostgreSQL."""
+    if pa.types.is_interval(kind):
+        return value
+    interval = parse_expression(f"arrow_cast({to_sql(value)}, 'Interval(MonthDayNano)')")
+    return call_of("justify_hours__interval", interval) if pa.types.is_duration(kind) else interval
+
+
 class PostgresCalls:
     """Writes calls and operators of PostgreSQL so that DataFusion computes the same."""
 
@@ -141,7 +153,9 @@ class PostgresCalls:
             special: exp.Expr | None = getattr(self, _SPECIAL[name])(node)
             return special
         if name == "age" and len(arguments) == 1:
-            arguments = [call_of("current_date"), *arguments]
+            today = call_of("current_date")
+            copy_position(node, today)
+            arguments = [today, *arguments]
         if name not in PUBLIC:
             return None
         if name == "regexp_replace" and 3 <= len(arguments) <= 4:
@@ -216,9 +230,7 @@ class PostgresCalls:
         if declared == TIMESTAMP:
             return parse_expression(f"arrow_cast({text}, 'Timestamp(ns)')")
         if declared == INTERVAL:
-            interval = parse_expression(f"arrow_cast({text}, 'Interval(MonthDayNano)')")
-            # The difference of two instants has days, to PostgreSQL.
-            return call_of("justify_hours__interval", interval) if pa.types.is_duration(kind) else interval
+            return interval_of(argument, kind)
         return parse_expression(f"CAST({text} AS {type_name(declared)})")
 
     def as_interval(self, value: exp.Expr, kind: pa.DataType | None) -> exp.Expr:
@@ -284,6 +296,22 @@ class PostgresCalls:
         if kind == UNBOUNDED_DECIMAL:
             return parse_expression(f"regexp_replace(CAST({text} AS TEXT), '\\.?0+$', '')")
         return None
+
+    def number_or_interval_to_char(self, value: exp.Expr, pattern: exp.Expr) -> exp.Expr | None:
+        """`to_char(number, '999.99')`, `to_char(interval, 'HH24:MI')`; None for values of other types."""
+        kind = self._type_of(value)
+        if kind is None:
+            return None
+        if pa.types.is_interval(kind) or pa.types.is_duration(kind):
+            return call_of("interval_to_char__interval_string", interval_of(value, kind), pattern)
+        if not accepts(DOUBLE, kind) or pa.types.is_null(kind):
+            return None
+        if pattern.is_string:
+            with self._context.planning(pattern):
+                read_pattern(pattern.name)
+        return call_of(
+            "number_text__string_string", parse_expression(f"CAST({to_sql(value)} AS TEXT)"), pattern
+        )
 
     def _concatenated(self, node: exp.Anonymous) -> exp.Expr | None:
         name, arguments = node.name, node.expressions
@@ -416,6 +444,14 @@ class PostgresCalls:
         if kind is None:
             return None
         name = type(right).__name__.upper()
+        written = list_items(right.this.unnest().name) if right.this.unnest().is_string else None
+        item_kind = None if written is None else self._type_of(node.this)
+        if written is not None and item_kind is not None:
+            listed = exp.array(
+                *(exp.Null() if item is None else exp.Literal.string(item) for item in written)
+            )
+            right = type(right)(this=parse_expression(f"CAST({to_sql(listed)} AS {type_name(item_kind)}[])"))
+            kind = pa.list_(item_kind)
         if not pa.types.is_list(kind):
             hint = f"write {name}(ARRAY[1, 2]) or {name}(SELECT …)"
             raise self._context.fail(f"{name} takes a list, and this is {type_name(kind)}", right, hint)
@@ -435,14 +471,15 @@ class PostgresCalls:
         if not isinstance(right, exp.Any | exp.All):
             return None
         patterns = right.this.unnest()
-        if not isinstance(patterns, exp.Array) or not patterns.expressions or node.args.get("negate"):
+        if not isinstance(patterns, exp.Array) or not patterns.expressions:
             hint = "write LIKE ANY (ARRAY['a%', 'b%']), or a regular expression with ~"
             raise self._context.fail("LIKE takes one pattern, or a list that is written out", right, hint)
         tests: list[exp.Expr] = []
         for pattern in patterns.expressions:
             like = node.copy()
             like.set("expression", pattern.copy())
-            tests.append(exp.Paren(this=like))
+            like.set("negate", None)
+            tests.append(exp.Paren(this=exp.Not(this=like) if node.args.get("negate") else like))
         joined = exp.Or if isinstance(right, exp.Any) else exp.And
         return exp.Paren(this=reduce(lambda left, test: joined(this=left, expression=test), tests))
 
@@ -502,6 +539,7 @@ class PostgresCalls:
 _LIST_FORMS: Final = {
     "array_remove": ("array_remove_all({0}, {1})", 2),
     "array_replace": ("array_replace_all({0}, {1}, {2})", 3),
+    "array_ndims": ("(CASE WHEN cardinality({0}) > 0 THEN array_ndims({0}) END)", 1),
     "array_lower": ("(CASE WHEN cardinality({0}) > 0 THEN 1 END)", 2),
     "array_upper": ("(CASE WHEN cardinality({0}) > 0 THEN CAST(cardinality({0}) AS BIGINT) END)", 2),
     "trim_array": ("array_slice({0}, 1, CAST(cardinality({0}) AS BIGINT) - ({1}))", 2),
@@ -602,7 +640,9 @@ def _is_aggregated(arguments: Sequence[exp.Expr]) -> bool:
 
 def meaning_of(node: exp.Expr) -> Meaning | None:
     """What the value of a resolved expression means beyond its type."""
-    return "json" if is_json(node) else "instant" if _is_instant(node) else None
+    if is_json(node):
+        return "jsonb" if is_jsonb(node) else "json"
+    return "instant" if _is_instant(node) else None
 
 
 def _is_instant(node: exp.Expr) -> bool:
@@ -617,7 +657,7 @@ def _is_instant(node: exp.Expr) -> bool:
     if isinstance(node, exp.Anonymous):
         if node.name == "date_trunc" and len(node.expressions) == 2:
             return _is_instant(node.expressions[1])
-        names = ("now", "current_timestamp", "row_time", "to_timestamp")
+        names = ("now", "current_timestamp", EPOCH_CLOCK, "row_time", "to_timestamp")
         return node.name in names or node.name.startswith(("from_local_time_of__", "make_timestamptz__"))
     return False
 

@@ -11,8 +11,14 @@ from sqlglot import exp
 
 from headrace.sql.bind.aggregate_forms import respell_aggregate
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.interval_literals import spelled_out
-from headrace.sql.bind.json_forms import built_json, is_json
+from headrace.sql.bind.foreign_calls import foreign_call
+from headrace.sql.bind.frames import over_moving_frame, without_excluded
+from headrace.sql.bind.interval_literals import in_units, spelled_out
+from headrace.sql.bind.json_forms import (
+    ROW_OBJECT,
+    built_json,
+    is_json,
+)
 from headrace.sql.bind.planning import JSON_BUILDERS
 from headrace.sql.bind.postgres_calls import call_of, list_items, parse_expression
 from headrace.sql.bind.row_functions import ROW_FUNCTIONS, row_function_in
@@ -25,6 +31,9 @@ _RENAMED: Final = {
     "ceiling": "ceil", "sign": "signum", "char_length": "character_length", "pow": "power",
     "jsonb_array_length": "json_length", "json_array_length": "json_length",
 }  # fmt: skip
+
+_BYTE_ORDERS: Final = ("C", "POSIX", "UCS_BASIC")
+"""Collations that compare texts by their bytes, as it is done here."""
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
@@ -65,9 +74,26 @@ def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.Bracket) and len(node.expressions) == 1 and is_json(node.this):
         return call_of("json_get", respell(context, node.this.copy()), node.expressions[0])
     if isinstance(node, exp.Anonymous):
+        foreign = foreign_call(context, node)
+        if foreign is not None:
+            return respell(context, foreign)
         return _own_function(context, node) or _respelled_call(context, node)
     if isinstance(node, exp.Window):
+        other_frame = without_excluded(context, node) or over_moving_frame(context, node)
+        if other_frame is not None:
+            return respell(context, other_frame)
         return _without_rows(node) or _shifted(context, node)
+    matching = _respelled_match(context, node)
+    return matching or _respelled_form(node) or _respelled_value(node) or _respelled_rows(context, node)
+
+
+def _respelled_match(context: BindContext, node: exp.Expr) -> exp.Expr | None:
+    """How texts are compared, and BETWEEN SYMMETRIC."""
+    if isinstance(node, exp.Collate):
+        if node.expression.name.upper() not in _BYTE_ORDERS:
+            hint = 'leave it out: texts are compared by their bytes, as with COLLATE "C"'
+            raise context.fail(f"COLLATE {node.expression.name} is not supported", node, hint)
+        return _paren(respell(context, node.this.copy()))
     if isinstance(node, exp.Escape):
         return _escaped(context, node)
     if isinstance(node, exp.SimilarTo):
@@ -79,7 +105,7 @@ def _respelled(context: BindContext, node: exp.Expr) -> exp.Expr | None:
             for first, second in ((low, high), (high, low))
         ]
         return _paren(_joined(exp.Or, [_paren(side) for side in sides]))
-    return _respelled_form(node) or _respelled_value(node) or _respelled_rows(context, node)
+    return None
 
 
 def _respelled_form(node: exp.Expr) -> exp.Expr | None:
@@ -122,7 +148,10 @@ def _spelled_interval(node: exp.Expr) -> exp.Expr | None:
     unit = node.args.get("unit")
     if node.this is None or not node.this.is_string or isinstance(unit, exp.Var):
         return None
-    text = spelled_out(node.this.name)
+    text = node.this.name
+    if isinstance(unit, exp.IntervalSpan):
+        text = in_units(text, unit.this.name, unit.expression.name)
+    text = spelled_out(text) or (None if unit is None else text)
     return None if text is None else exp.Interval(this=exp.Literal.string(text))
 
 
@@ -186,7 +215,7 @@ def _respelled_rows(context: BindContext, node: exp.Expr) -> exp.Expr | None:
 def _own_function(context: BindContext, node: exp.Anonymous) -> exp.Expr | None:
     """A function that gives rows or JSON, which is made of others."""
     name = node.name.lower()
-    if name not in ROW_FUNCTIONS and name not in JSON_BUILDERS:
+    if name not in ROW_FUNCTIONS and name not in JSON_BUILDERS and name != ROW_OBJECT:
         return None
     plain = call_of(name, *(respell(context, argument.copy()) for argument in node.expressions))
     copy_position(node, plain)
@@ -199,7 +228,13 @@ def _respelled_call(context: BindContext, node: exp.Anonymous) -> exp.Expr | Non
         return (exp.Any if name == "some" else exp.All)(this=_paren(arguments[0].copy()))
     if name == "row" and arguments:
         fields = [
-            part for at, value in enumerate(arguments, 1) for part in (exp.Literal.string(f"f{at}"), value)
+            part
+            for at, value in enumerate(arguments, 1)
+            # NULL is a text: DataFusion makes lists that are too short of fields without a type.
+            for part in (
+                exp.Literal.string(f"f{at}"),
+                exp.cast(value.copy(), "TEXT") if isinstance(value, exp.Null) else value,
+            )
         ]
         return call_of("named_struct", *fields)
     if name in _RENAMED:
@@ -276,7 +311,7 @@ def _without_rows(node: exp.Window) -> exp.Expr | None:
         return None
     bounds = []
     for end in ("start", "end"):
-        value, side = spec.args.get(end), spec.args.get(f"{end}_side")
+        value, side = spec.args.get(end), str(spec.args.get(f"{end}_side")).upper()
         if not isinstance(value, exp.Expr) or not value.is_int or side not in ("PRECEDING", "FOLLOWING"):
             return None
         bounds.append(int(value.name) * (-1 if side == "PRECEDING" else 1))

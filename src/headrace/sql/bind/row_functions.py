@@ -31,13 +31,13 @@ ROW_FUNCTIONS: Final[Mapping[str, RowFunction]] = {
     "regexp_matches": RowFunction({"": "regexp_matches__list"}, 2, 3),
     **{
         f"{prefix}_{name}": function
-        for prefix in ("json", "jsonb")
+        for prefix, elements in (("json", "json_get_array"), ("jsonb", "jsonb__elements"))
         for name, function in {
-            "array_elements": _texts("json_get_array", column="value"),
-            "array_elements_text": _texts("json__elements_text", column="value"),
+            "array_elements": _texts(elements, column="value"),
+            "array_elements_text": _texts(f"{prefix}__elements_text", column="value"),
             "object_keys": _texts("json_object_keys"),
-            "each": RowFunction({"key": "json_object_keys", "value": "json__values"}, 1, 1),
-            "each_text": RowFunction({"key": "json_object_keys", "value": "json__values_text"}, 1, 1),
+            "each": RowFunction({"key": "json_object_keys", "value": f"{prefix}__values"}, 1, 1),
+            "each_text": RowFunction({"key": "json_object_keys", "value": f"{prefix}__values_text"}, 1, 1),
         }.items()
     },
 }

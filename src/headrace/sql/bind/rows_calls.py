@@ -12,11 +12,14 @@ from sqlglot import exp
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.from_tables import FromTables
 from headrace.sql.bind.logical import Expression, Item, Relation
+from headrace.sql.bind.meanings import Meaning
 from headrace.sql.bind.relations import column_item, constants, make_map, renamed, select_columns, where_map
 from headrace.sql.bind.row_functions import ROW_FUNCTIONS, list_of
 from headrace.sql.bind.scope import ScopeTable, alias_of, as_expression, conjuncts, identifier_name
 
 _ORDINALITY: Final = "ordinality"
+_JSON_LISTS: Final = ("jsonb__elements", "jsonb__values")
+"""Functions whose lists are of JSONB."""
 _PADDING: Final = "rows:padding"
 """A list with as many elements as rows are to be made of a row: at least one in a LEFT JOIN."""
 
@@ -141,7 +144,12 @@ def bind_rows_call(
     rows: Relation = make_map(left, items, schema)
     if side:
         rows = select_columns(rows, [name for name in schema.names if name != _PADDING])
-    table = ScopeTable(call.table, call.names, tuple(fields), is_scalar=call.is_scalar)
+    meanings: dict[str, Meaning] = {
+        column: "jsonb"
+        for column, value in zip(columns, call.lists, strict=False)
+        if isinstance(value, exp.Anonymous) and value.name in _JSON_LISTS
+    }
+    table = ScopeTable(call.table, call.names, tuple(fields), is_scalar=call.is_scalar, meanings=meanings)
     stub = renamed(fields, call.names)
     tables.add(table, stub, join="" if join is None else "CROSS JOIN")
     if on is not None and not is_always:

@@ -16,7 +16,7 @@ from headrace.functions.signatures import FUNCTION_NAMES, PATH_FUNCTIONS, usage
 from headrace.functions.signatures import resolve as resolve_function
 from headrace.model.fragments import EPOCH_CLOCK, plain_type
 from headrace.sql.bind.context import BindContext
-from headrace.sql.bind.json_forms import is_json
+from headrace.sql.bind.json_forms import ROW_OBJECT, is_json, is_jsonb
 from headrace.sql.bind.logical import PRESENCE, ColumnPath, Expression
 from headrace.sql.bind.meanings import Meaning, mark
 from headrace.sql.bind.planning import WINDOWS
@@ -77,7 +77,7 @@ def column_of(name: str) -> exp.Column:
 
 
 _BUILDERS: Final = {
-    **dict.fromkeys(("json_agg", "row_to_json", "to_json"), "json_build_object"),
+    **dict.fromkeys(("json_agg", "row_to_json", "to_json"), ROW_OBJECT),
     **dict.fromkeys(("jsonb_agg", "to_jsonb"), "jsonb_build_object"),
 }
 """What makes the JSON that some functions make of a whole row."""
@@ -387,7 +387,8 @@ class Scope:
 
     def _overload(self, call: exp.Anonymous, name: str) -> str:
         """The function of DataFusion that one of Headrace's is for the types of its arguments."""
-        overload = resolve_function(name, self._argument_types(call))
+        of_jsonb = bool(call.expressions) and is_jsonb(call.expressions[0])
+        overload = resolve_function(name, self._argument_types(call), of_jsonb=of_jsonb)
         if overload is None:
             raise self.context.fail(f"`{name}` cannot take these arguments", call, usage(name))
         if name in PATH_FUNCTIONS and call.expressions[1].is_string:

@@ -37,7 +37,7 @@ from headrace.sql.bind.relations import (
 )
 from headrace.sql.bind.respelling import is_rewritten
 from headrace.sql.bind.scope import Scope, as_expression, column_of, conjuncts, identifier_name
-from headrace.sql.bind.subqueries import SubqueryBinder, subquery_name
+from headrace.sql.bind.subqueries import SubqueriesOfJoins, SubqueryBinder, subquery_name
 from headrace.sql.bind.temporal import filter_by_clock, isolate_clock, reads_clock, split_by_clock
 from headrace.sql.bind.time_bounds import take_time_bounds
 from headrace.sql.bind.volatile import refuse_volatile
@@ -57,7 +57,7 @@ def bind_select(
     where = select.args.get("where")
     conditions = [] if where is None else [isolate_clock(node) for node in conjuncts(where.this)]
     tables = FromTables(context, [node for node in conditions if not has_subquery(node)])
-    clause = FromClause(tables, namespace, bind_query)
+    clause = FromClause(tables, namespace, bind_query, SubqueriesOfJoins(namespace, bind_query))
     relation = clause.bind(select)
     lifter = SubqueryLifter(clause, CorrelationFinder(tables, namespace, bind_query))
     subqueries = SubqueryBinder(tables, namespace, bind_query)

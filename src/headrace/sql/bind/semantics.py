@@ -12,9 +12,17 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.model.fragments import literal
+from headrace.sql.bind.aggregate_forms import PERCENTILE, continuous_percentile
 from headrace.sql.bind.context import BindContext
+from headrace.sql.bind.frames import MEAN, mean_of
 from headrace.sql.bind.interval_literals import spelled_out
-from headrace.sql.bind.json_forms import JSON_VALUE, is_json, json_value
+from headrace.sql.bind.json_forms import (
+    COMPACT_JSON_VALUE,
+    JSON_VALUE,
+    is_json,
+    json_value,
+)
 from headrace.sql.bind.postgres_calls import PostgresCalls, TypeOf, call_of, parse_expression
 from headrace.sql.bind.respelling import COMPARISONS, REWRITTEN, is_number, mark_rewritten
 from headrace.sql.bind.time_patterns import is_strftime, strftime_pattern, to_char
@@ -23,6 +31,15 @@ from headrace.sql.types import type_name
 
 _TIMESTAMPS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ)
 _CHECKED: Final = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
+
+
+_PLACEHOLDERS: Final = {
+    JSON_VALUE: json_value,
+    COMPACT_JSON_VALUE: json_value,
+    PERCENTILE: continuous_percentile,
+    MEAN: mean_of,
+}
+"""Calls that are replaced as soon as the types of their arguments are known."""
 
 
 class Semantics:
@@ -36,12 +53,13 @@ class Semantics:
     def apply(self, node: exp.Expr) -> exp.Expr:
         """A node with the meaning that PostgreSQL gives it; parts before what they are in."""
         for part in reversed(list(node.walk())):
-            is_value = isinstance(part, exp.Anonymous) and part.name == JSON_VALUE
-            if part.meta.get(REWRITTEN) and not is_value:
+            stands_for = _PLACEHOLDERS.get(part.name) if isinstance(part, exp.Anonymous) else None
+            if stands_for is not None:
+                replacement: exp.Expr | None = stands_for(self._context, part, self._type_of)
+            elif part.meta.get(REWRITTEN):
                 continue
-            replacement = (
-                json_value(self._context, part, self._type_of) if is_value else self._rewritten(part)
-            )
+            else:
+                replacement = self._rewritten(part)
             if replacement is not None:
                 replacement = mark_rewritten(replacement, part)
                 if part is node:
@@ -51,9 +69,9 @@ class Semantics:
 
     def _rewritten(self, node: exp.Expr) -> exp.Expr | None:
         if isinstance(node, exp.Anonymous | exp.Filter | exp.Window):
-            mean = self._decimal_mean(node)
-            if mean is not None:
-                return mean
+            aggregate = self._decimal_mean(node) or self._of_intervals(node)
+            if aggregate is not None:
+                return aggregate
         if isinstance(node, exp.DPipe):
             return self._calls.json_arithmetic(node) or self._joined_texts(node)
         if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div):
@@ -130,7 +148,27 @@ class Semantics:
     # ------------------------------------------------------------------------------- comparisons
 
     def _compared(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
-        return self._compared_intervals(node, sides) or self._compared_times(node, sides)
+        others = self._compared_intervals(node, sides) or self._compared_times(node, sides)
+        return others or self._compared_structs(node, sides)
+
+    def _compared_structs(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
+        """A struct that is compared with a row, value by value."""
+        kinds = {side: self._type_of(node.args[side]) for side in sides}
+        structs = [
+            kind
+            for kind in kinds.values()
+            if kind is not None and pa.types.is_struct(kind) and not _is_row_type(kind)
+        ]
+        copy = None
+        for side, kind in kinds.items():
+            if structs and kind is not None and _is_row_type(kind):
+                if kind.num_fields != structs[0].num_fields:
+                    hint = f"it has {structs[0].num_fields} fields"
+                    message = f"a struct is compared with a row of {kind.num_fields} values"
+                    raise self._context.fail(message, node, hint)
+                copy = copy or node.copy()
+                copy.set(side, _struct_of_row(node.args[side], kind, structs[0]))
+        return copy
 
     def _compared_times(self, node: exp.Expr, sides: Sequence[str]) -> exp.Expr | None:
         """A time that is compared with one that is written out to the minute: `ts > '2026-01-01 10:00'`."""
@@ -186,14 +224,37 @@ class Semantics:
             copy = node.copy()
             copy.set("this", exp.Literal.string(f"{value.name}:00"))
             return copy
-        if target == exp.DataType.Type.VARBINARY and value.is_string and value.name.startswith("\\x"):
-            digits = value.name.removeprefix("\\x")
-            if len(digits) % 2 or re.search(r"[^0-9a-fA-F]", digits):
-                raise self._context.fail(
-                    f"`{value.name}` is not a BYTEA", node, "write pairs of hexadecimal digits"
-                )
-            return parse_expression(f"decode('{digits.lower()}', 'hex')")
-        return None
+        if target == exp.DataType.Type.STRUCT and node.to.expressions:
+            return self._cast_row(node)
+        return self._cast_bytes(node)
+
+    def _cast_bytes(self, node: exp.Cast) -> exp.Expr | None:
+        r"""`CAST('\x4a' AS BYTEA)`."""
+        value = node.this
+        is_bytes = node.to.this == exp.DataType.Type.VARBINARY
+        if not is_bytes or not value.is_string or not value.name.startswith("\\x"):
+            return None
+        digits = value.name.removeprefix("\\x")
+        if len(digits) % 2 or re.search(r"[^0-9a-fA-F]", digits):
+            raise self._context.fail(
+                f"`{value.name}` is not a BYTEA", node, "write pairs of hexadecimal digits"
+            )
+        return parse_expression(f"decode('{digits.lower()}', 'hex')")
+
+    def _cast_row(self, node: exp.Cast) -> exp.Expr | None:
+        """`CAST(row(1, 'a') AS STRUCT<x INT, y TEXT>)`: value by value; NULL is NULL."""
+        kind, fields = self._type_of(node.this), node.to.expressions
+        if kind is None or not _is_row_type(kind):
+            return None
+        if kind.num_fields != len(fields):
+            message = f"a row of {kind.num_fields} values is cast to a struct of {len(fields)} fields"
+            raise self._context.fail(message, node, "write a value for each field")
+        text = to_sql(node.this)
+        values = ", ".join(
+            f"{literal(field.name)}, CAST(get_field({text}, 'f{at}') AS {to_sql(field.args['kind'])})"
+            for at, field in enumerate(fields, 1)
+        )
+        return parse_expression(f"CASE WHEN ({text}) IS NOT NULL THEN named_struct({values}) END")
 
     def _cut(self, node: exp.Cast) -> exp.Expr:
         """`CAST(x AS VARCHAR(3))` keeps three characters."""
@@ -212,6 +273,12 @@ class Semantics:
             kind = self._type_of(arguments[0])
             if kind is not None and pa.types.is_floating(kind):
                 return call_of("round__even", arguments[0])
+        if name == "nullif" and len(arguments) == 2:
+            return self._null_struct(*arguments)
+        if name == "to_char" and len(arguments) == 2:
+            written = self._calls.number_or_interval_to_char(*arguments)
+            if written is not None:
+                return written
         if name in ("to_char", "date_format") and len(arguments) == 2 and arguments[1].is_string:
             pattern = arguments[1].name
             if name == "to_char" and not is_strftime(pattern):
@@ -227,25 +294,43 @@ class Semantics:
                     text = parse_expression(f"({to_sql(arguments[0])}) || ' 00'")
                     return call_of(name, text, exp.Literal.string(f"{strftime} %M"))
                 return call_of(name, arguments[0], exp.Literal.string(strftime))
-        if name in ("min", "max", "avg") and len(arguments) == 1:
-            return self._of_intervals(node)
         return self._calls.call(node)
 
-    def _of_intervals(self, node: exp.Anonymous) -> exp.Expr | None:
+    def _null_struct(self, value: exp.Expr, other: exp.Expr) -> exp.Expr | None:
+        """`nullif` of structs: DataFusion leaves the fields of one that is NULL as they were."""
+        kind = self._type_of(value)
+        if kind is None or not pa.types.is_struct(kind):
+            return None
+        text = to_sql(value)
+        return parse_expression(f"CASE WHEN ({text} = {to_sql(other)}) IS NOT TRUE THEN {text} END")
+
+    def _of_intervals(self, node: exp.Expr) -> exp.Expr | None:
         """The shortest, longest or mean interval: DataFusion compares months before days."""
-        kind = self._type_of(node.expressions[0])
+        call = node
+        while isinstance(call, exp.Filter | exp.Window):
+            call = call.this
+        is_inner = isinstance(node.parent, exp.Filter | exp.Window) and node.parent.this is node
+        if is_inner or not isinstance(call, exp.Anonymous) or len(call.expressions) != 1:
+            return None
+        name = call.name.lower()
+        if name not in ("min", "max", "avg", "mean") or isinstance(call.expressions[0], exp.Distinct):
+            return None
+        kind = self._type_of(call.expressions[0])
         if kind is None or not pa.types.is_interval(kind):
             return None
-        if isinstance(node.parent, exp.Filter | exp.Window):
-            hint = f"write {node.name}(CASE WHEN … THEN interval END) for FILTER, and GROUP BY for OVER"
-            raise self._context.fail(f"`{node.name}` of intervals takes no FILTER and no OVER", node, hint)
-        value, name = to_sql(node.expressions[0]), node.name.lower()
-        if name == "avg":
-            return parse_expression(
-                f"interval__divide(sum({value}), CAST(nullif(count({value}), 0) AS DOUBLE))"
+        value = to_sql(call.expressions[0])
+        if name in ("avg", "mean"):
+            total, count = (
+                to_sql(_with_call(node, parse_expression(f"{function}({value})")))
+                for function in ("sum", "count")
             )
+            return parse_expression(f"interval__divide({total}, CAST(nullif({count}, 0) AS DOUBLE))")
+        if isinstance(node, exp.Window):
+            hint = f"write {name} with GROUP BY in a subquery, and join it"
+            raise self._context.fail(f"`{name}` of intervals takes no OVER", node, hint)
         order = "DESC" if name == "max" else "ASC"
-        return parse_expression(f"first_value({value} ORDER BY interval__length({value}) {order} NULLS LAST)")
+        first = f"first_value({value} ORDER BY interval__length({value}) {order} NULLS LAST)"
+        return _with_call(node, parse_expression(first))
 
     def _decimal_mean(self, node: exp.Expr) -> exp.Expr | None:
         """The mean of decimals from their sum and count: DataFusion cuts it off after a few digits."""
@@ -268,18 +353,22 @@ class Semantics:
         wide = f"arrow_cast({text}, 'Decimal128(38, {kind.scale})')"
         parts = []
         for function, summed in (("sum", wide), ("count", text)):
-            copy = node.copy()
-            inner = copy
-            while isinstance(inner, exp.Filter | exp.Window):
-                inner = inner.this
             part = parse_expression(f"{function}({'DISTINCT ' * is_distinct}{summed})")
-            if inner is copy:
-                copy = part
-            else:
-                inner.replace(part)
-            parts.append(copy)
+            parts.append(_with_call(node, part))
         total = parse_expression(f"arrow_cast({to_sql(parts[0])}, 'Decimal128(38, {kind.scale})')")
         return call_of(f"decimal__mean__{kind.scale}", total, parts[1])
+
+
+def _with_call(node: exp.Expr, call: exp.Expr) -> exp.Expr:
+    """A copy of a call with its FILTER and OVER, with another call in its place."""
+    copy = node.copy()
+    inner = copy
+    while isinstance(inner, exp.Filter | exp.Window):
+        inner = inner.this
+    if inner is copy:
+        return call
+    inner.replace(call)
+    return copy
 
 
 def _divided_decimals(node: exp.Div, kinds: Sequence[pa.DataType | None]) -> exp.Expr | None:
@@ -299,6 +388,25 @@ def _divided_decimals(node: exp.Div, kinds: Sequence[pa.DataType | None]) -> exp
 def _is_short_time(node: exp.Expr) -> bool:
     """Whether it is a time that is written out without its seconds, which DataFusion does not read."""
     return node.is_string and re.fullmatch(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", node.name.strip()) is not None
+
+
+def _is_row_type(kind: pa.DataType | None) -> bool:
+    """Whether it is the type of `row(…)`, whose fields are only numbered."""
+    if kind is None or not pa.types.is_struct(kind):
+        return False
+    return [field.name for field in kind] == [f"f{at}" for at in range(1, kind.num_fields + 1)]
+
+
+def _struct_of_row(node: exp.Expr, kind: pa.StructType, target: pa.StructType) -> exp.Expr:
+    """A row with the names of a struct."""
+    text = to_sql(node)
+    values = ", ".join(
+        f"{literal(field.name)}, CAST(get_field({text}, 'f{at}') AS {type_name(field.type)})"
+        if kind.field(at - 1).type != field.type and not pa.types.is_nested(field.type)
+        else f"{literal(field.name)}, get_field({text}, 'f{at}')"
+        for at, field in enumerate(target, 1)
+    )
+    return parse_expression(f"CASE WHEN ({text}) IS NOT NULL THEN named_struct({values}) END")
 
 
 def _is_length(kind: pa.DataType | None) -> bool:

@@ -7,12 +7,14 @@ compares columns of the outer query for equality (it is correlated), that of one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from sqlglot import exp, parse_one
 
+from headrace.base.errors import ExpressionError
+from headrace.base.problems import Problems
 from headrace.model.fragments import literal, quote
 from headrace.sql.bind.calls import find_aggregates
 from headrace.sql.bind.context import BindContext
@@ -32,6 +34,7 @@ from headrace.sql.bind.relations import (
 )
 from headrace.sql.bind.scope import ScopeTable, as_expression, column_of
 from headrace.sql.parse.dialect import HeadraceDialect, copy_position, to_sql
+from headrace.sql.problems import ReportedError
 from headrace.sql.types import sql_type
 
 _SYMBOLS: dict[type[exp.Expr], str] = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
@@ -79,10 +82,12 @@ class SubqueryBinder:
             is_tied = bool(correlated.keys or correlated.conditions)
             if is_tied and not self._is_global_aggregate(correlated.select):
                 return self._semi_join(relation, correlated, [], negated=negated)
-        elif (looked_in := _looked_in(node)) is not None and not negated and not has_subquery(node.this):
+        elif (looked_in := _looked_in(node)) is not None and not has_subquery(node.this):
+            values = _values(node.this)
             correlated = self._ties.find(looked_in)
-            if not (correlated.keys and self._is_global_aggregate(correlated.select)):
-                return self._semi_join(relation, correlated, _values(node.this), negated=False)
+            is_one_row = bool(correlated.keys) and self._is_global_aggregate(correlated.select)
+            if not is_one_row and (not negated or len(values) > 1):
+                return self._semi_join(relation, correlated, values, negated=negated)
         self.tables.where.append(self.replace(condition))
         return self.join(relation)
 
@@ -138,6 +143,8 @@ class SubqueryBinder:
             exp.EQ(this=self.tables.scope.resolve(value), expression=column_of(prefix + name))
             for value, name in zip(values, names, strict=True)
         ]
+        if negated:  # NOT IN: a row passes only if it is known to differ from each
+            conditions = [exp.Not(this=exp.Is(this=same, expression=exp.false())) for same in conditions]
         conditions += [
             exp.EQ(this=outer.copy(), expression=column_of(prefix + name))
             for (outer, _), name in zip(correlated.keys, keys, strict=True)
@@ -429,6 +436,41 @@ class SubqueryBinder:
                 correlated.conditions[0],
                 "write inner = outer; other comparisons are possible in EXISTS that stands alone in WHERE",
             )
+
+
+@dataclass(frozen=True)
+class SubqueriesOfJoins:
+    """Computes the subqueries in ON of the outer joins of one SELECT."""
+
+    namespace: Namespace
+    bind_query: BindQuery
+
+    def __call__(self, tables: FromTables, relation: Relation, on: exp.Expr) -> Relation:
+        """The rows of one side, with a column for each subquery in `on` that reads this side alone."""
+        binder = SubqueryBinder(tables, self.namespace, self.bind_query)
+        for part in list(_outermost(on)):
+            quiet = tables.with_context(replace(tables.context, problems=Problems()))
+            try:
+                SubqueryBinder(quiet, self.namespace, self.bind_query.quietly()).replace(part)
+            except (ReportedError, ExpressionError):
+                continue  # it reads the other side
+            part.replace(binder.replace(part))
+        return binder.join(relation)
+
+
+def _outermost(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a condition that are or look into a subquery, and not inside another one."""
+    is_quantified = isinstance(node, _COMPARISONS) and isinstance(node.expression, exp.Any | exp.All)
+    is_array = isinstance(node, exp.Anonymous) and node.name.lower() == "array"
+    if (
+        isinstance(node, exp.Exists | exp.Query)
+        or _is_in(node)
+        or ((is_quantified or is_array) and has_subquery(node))
+    ):
+        yield node
+    else:
+        for child in node.iter_expressions():
+            yield from _outermost(child)
 
 
 def subquery_name(node: exp.Expr) -> str | None:

@@ -50,7 +50,7 @@ _CLAUSES: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Distinct: frozenset({"expressions", "on"}),
     exp.Star: frozenset({"except_", "replace", "rename"}),
     exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
-    exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side"}),
+    exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side", "exclude"}),
 }
 """What queries are made of."""
 
@@ -139,6 +139,8 @@ _EXPRESSIONS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Tuple: frozenset({"expressions"}),
     # Calls
     exp.Anonymous: frozenset({"this", "expressions"}),
+    exp.Collate: _BINARY,
+    exp.IntervalSpan: _BINARY,
     exp.Case: frozenset({"this", "ifs", "default"}),
     exp.Concat: frozenset({"expressions", "safe", "coalesce"}),  # 'a' 'b'
     exp.Exists: _UNARY,
@@ -170,7 +172,6 @@ _NAMES = {
     "into": "SELECT INTO",
     "laterals": "LATERAL",
     "locks": "FOR UPDATE",
-    "exclude": "EXCLUDE",
     "match": "MATCH_RECOGNIZE",
     "match_condition": "MATCH_CONDITION",
     "percent": "FETCH … PERCENT",
@@ -194,7 +195,6 @@ _HINTS = {
 _KINDS: Mapping[type[exp.Expr], str] = {
     exp.BitString: "a bit string",
     exp.Comprehension: "a comprehension",
-    exp.IntervalSpan: "an interval of several units behind it",
     exp.JSON: "IS JSON",
     exp.JSONBPathExists: "`@?`",
     exp.JSONCast: "`.:`",
@@ -215,8 +215,6 @@ _KINDS: Mapping[type[exp.Expr], str] = {
 """How users write a kind of node, where that is not its name."""
 _KIND_HINTS: Mapping[type[exp.Expr], str] = {
     exp.BitString: "write a number",
-    exp.Collate: 'leave it out: texts are compared by their bytes, as with COLLATE "C"',
-    exp.IntervalSpan: "write the units in the string: INTERVAL '1 year 2 months'",
     exp.JSON: "jsonb_typeof(x) IS NOT NULL is true for JSON",
     exp.JSONBPathExists: "use cardinality(extract_json(json, '$.path')) > 0",
     exp.Parameter: "write the value",

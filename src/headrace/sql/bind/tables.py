@@ -16,7 +16,7 @@ from headrace.sql.bind.catalog import (
 )
 from headrace.sql.bind.context import BindContext
 from headrace.sql.bind.logical import Expression, Item, Scan
-from headrace.sql.bind.meanings import Meanings
+from headrace.sql.bind.meanings import Meaning, Meanings
 from headrace.sql.bind.relations import BoundQuery, LookupTable, plain_columns
 from headrace.sql.bind.scope import Scope, ScopeTable, identifier_name
 from headrace.sql.bind.syntax import check_syntax
@@ -61,11 +61,15 @@ def bind_scan(context: BindContext, table: CatalogTable) -> BoundQuery:
 
 
 def _meanings(table: CatalogTable, columns: pa.Schema) -> Meanings:
-    instants = {column.name for column in table.definition.columns if column.is_instant}
+    declared: dict[str, Meaning] = {
+        column.name: "instant" if column.is_instant else "jsonb"
+        for column in table.definition.columns
+        if column.is_instant or column.is_jsonb
+    }
     return {
-        index: "instant" if column.name in instants else "json"
+        index: declared.get(column.name, "json")
         for index, column in enumerate(columns)
-        if column.name in instants or is_json_column(column)
+        if column.name in declared or is_json_column(column)
     }
 
 

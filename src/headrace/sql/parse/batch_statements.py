@@ -25,7 +25,8 @@ def typed_values(values: str, kinds: Sequence[pa.DataType]) -> str:
         raise UserError(f"VALUES cannot be read: {str(error).splitlines()[0]}") from None
     for row in query.expressions if isinstance(query, exp.Values) else ():
         for value, kind in zip(row.expressions, kinds, strict=False):
-            if not pa.types.is_struct(kind) or isinstance(value, exp.Null):
+            is_row = isinstance(value, exp.Anonymous) and value.name.lower() == "row"
+            if not pa.types.is_struct(kind) or isinstance(value, exp.Null) or is_row:
                 target = exp.DataType.build(sql_type(kind), dialect=HeadraceDialect)
                 value.replace(exp.Cast(this=value.copy(), to=target))
     return to_sql(query)

@@ -6,7 +6,7 @@ function is translated into another, so each means what DataFusion says it means
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -34,6 +34,43 @@ def _call(name: str) -> Any:
         return call
 
     return build
+
+
+TIME_UNIT_CALLS: Final = {"timestampadd": 2, "timestampdiff": 2, "floor_to": 1, "ceil_to": 1}
+"""Functions whose first argument is a unit of time, a text; how many arguments follow it."""
+
+
+def _parse_unit_call(parser: Any) -> exp.Expr:
+    """`timestampdiff(DAY, a, b)`: the unit is a word, and no column."""
+    name = parser._tokens[parser._index - 2]  # noqa: SLF001 - in front of the bracket
+    arguments = parser._parse_csv(parser._parse_disjunction)  # noqa: SLF001 - what parsers of sqlglot call
+    if arguments and isinstance(arguments[0], exp.Column) and len(arguments[0].parts) == 1:
+        unit = exp.Literal.string(arguments[0].name)
+        copy_position(arguments[0].this, unit)
+        arguments[0] = unit
+    return _positioned(exp.Anonymous(this=name.text, expressions=arguments), name)
+
+
+def _parse_rounding(parser: Any) -> exp.Expr:
+    """`floor(x)`, or `floor(ts TO DAY)`."""
+    name = parser._tokens[parser._index - 2]  # noqa: SLF001 - in front of the bracket
+    arguments = parser._parse_csv(parser._parse_lambda)  # noqa: SLF001 - what parsers of sqlglot call
+    if len(arguments) == 1 and parser._match_text_seq("TO"):  # noqa: SLF001 - what parsers of sqlglot call
+        unit = parser._parse_var(any_token=True)  # noqa: SLF001 - what parsers of sqlglot call
+        text = exp.Literal.string("" if unit is None else unit.name)
+        text.meta.update(_position(parser._prev))  # noqa: SLF001 - what parsers of sqlglot call
+        called = "floor_to" if name.text.lower() == "floor" else "ceil_to"
+        return _positioned(exp.Anonymous(this=called, expressions=[text, *arguments]), name)
+    return _positioned(exp.Anonymous(this=name.text, expressions=arguments), name)
+
+
+def _position(token: Token) -> dict[str, int]:
+    return {"line": token.line, "col": token.col, "start": token.start, "end": token.end}
+
+
+def _positioned(call: exp.Anonymous, token: Token) -> exp.Anonymous:
+    call.meta.update(_position(token))
+    return call
 
 
 class HeadraceDialect(Dialect):
@@ -66,6 +103,10 @@ class HeadraceDialect(Dialect):
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: PostgresParser.FUNCTION_PARSERS[name]
             for name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
+        } | {
+            "SAFE_CAST": PostgresParser.FUNCTION_PARSERS["TRY_CAST"],
+            **dict.fromkeys(("TIMESTAMPADD", "TIMESTAMPDIFF"), _parse_unit_call),
+            **dict.fromkeys(("FLOOR", "CEIL", "CEILING"), _parse_rounding),
         }
         COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
             **PostgresParser.COLUMN_OPERATORS,

@@ -42,6 +42,8 @@ class ColumnDefinition:
     """Whether it says so itself; the key of an updating result may be NULL, as that of a group may."""
     is_instant: bool = False
     """Whether it is a TIMESTAMP WITH TIME ZONE; there is one type for both kinds."""
+    is_jsonb: bool = False
+    """Whether it is JSONB, whose elements are written as PostgreSQL does."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,15 @@ class DefinitionParser(Cursor):
         marks = JSON_MARK if is_json else None
         column = pa.field(name, kind, nullable=nullable, metadata=marks)
         return ColumnDefinition(
-            name, column, self.span(first), primary, generated, metadata, not_null, is_instant
+            name,
+            column,
+            self.span(first),
+            primary,
+            generated,
+            metadata,
+            not_null,
+            is_instant,
+            is_jsonb=is_json and words[0] == "JSONB",
         )
 
     def read_type(self) -> tuple[pa.DataType, bool]:
