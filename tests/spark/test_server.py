@@ -31,7 +31,8 @@ def test_the_life_of_a_pipeline_goes_as_arroyos_clients_know_it(server: Server) 
     schema = {"fields": [{"name": "counter", "type": "int64", "required": True}]}
     body = {"name": "numbers", "connector": "impulse", "config": {"event_rate": 50}, "schema": schema}
     table = server.post("/connection_tables", body)
-    assert (table["table_type"], table["schema"]["fields"]) == ("source", schema["fields"])
+    shown = {**schema["fields"][0], "sql_name": "BIGINT", "metadata_key": None}
+    assert (table["table_type"], table["schema"]["fields"]) == ("source", [shown])
     validated = server.post("/pipelines/validate_query", {"query": COUNTS, "udfs": []})
     assert validated["errors"] == []
     pipeline = server.create("life", COUNTS, parallelism=1, checkpoint_interval_micros=1_000_000)
