@@ -220,6 +220,9 @@ export interface Ended {
 }
 
 export interface StateComparison {
+  /** The epochs that were compared. */
+  before: number;
+  after: number;
   rows_before: number;
   rows_after: number;
   added: number;

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.base.errors import UserError
+from headrace.base.errors import StateError, UserError
 from headrace.formats.json.format import encode_json_lines
 from headrace.server.errors import RequestError
 from headrace.server.models import (
@@ -22,6 +22,8 @@ from headrace.storage.base import Storage
 from headrace.storage.open import open_storage
 
 BACKEND = "parquet"
+_PARTS_OF_KEPT = (0.0, 0.5, 0.8)
+"""Where among the kept checkpoints the earlier one is looked for, attempt after attempt."""
 
 
 def storage_of(state_dir: str | None) -> Storage | None:
@@ -145,24 +147,44 @@ def describe_state(state_dir: str | None, epoch: int | None) -> list[dict[str, A
 
 
 def compare_table(
-    state_dir: str | None, operator_id: str, table: str, *, before: int, after: int, limit: int
+    state_dir: str | None,
+    operator_id: str,
+    table: str,
+    *,
+    before: int | None,
+    after: int | None,
+    limit: int,
 ) -> dict[str, Any]:
     """How the rows of a table differ between the checkpoints of two epochs.
 
     Rows of one key that are in both, with other values, have changed; in a table without a key such rows were
-    removed and added.
+    removed and added. `before` is the oldest checkpoint and `after` the latest one unless told.
     """
     storage = storage_of(state_dir)
     if storage is None:
         raise UserError("there is no checkpoint yet", hint="let the pipeline run until its second epoch")
-    old, new = (_lines(storage, operator_id, table, epoch) for epoch in (before, after))
-    key = _key_of(storage, operator_id, table, after)
+    for part in _PARTS_OF_KEPT:
+        kept = ParquetBackend(storage).epochs()
+        epochs = (
+            kept[int(len(kept) * part)] if before is None else before,
+            kept[-1] if after is None else after,
+        )
+        try:
+            old, new = (_lines(storage, operator_id, table, epoch) for epoch in epochs)
+            key = _key_of(storage, operator_id, table, epochs[1])
+            break
+        except StateError:
+            # A running pipeline may remove the oldest of them meanwhile; the next is there for longer.
+            if part == _PARTS_OF_KEPT[-1] or None not in (before, after):
+                raise
     removed, added = _by_key(old - new, key), _by_key(new - old, key)
     changes: list[dict[str, Any]] = []
     for name in sorted(removed.keys() | added.keys()):
         changes += _changes(removed.get(name, []), added.get(name, []), is_keyed=bool(key))
     counts = Counter(change["change"] for change in changes)
     return {
+        "before": epochs[0],
+        "after": epochs[1],
         "rows_before": old.total(),
         "rows_after": new.total(),
         **{kind: counts[kind] for kind in ("added", "removed", "changed")},

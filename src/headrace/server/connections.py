@@ -29,11 +29,12 @@ _DEFINED = re.compile(
 """A name that the query defines itself hides the connection table of that name."""
 _NO_NAMES = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 """Comments and strings, in which no table is named."""
-_RESERVED = frozenset(
-    "all and as between by case cast create cross distinct else end exists false from full group having in "
-    "inner insert interval into is join left like limit not null on or order outer right select table then "
-    "true union using values view when where window with".split()
-)
+_RESERVED = """
+    all and as between by case cast create cross distinct else end exists false from full group having in
+    inner insert interval into is join left like limit not null on or order outer right select table then
+    true union using values view when where window with
+"""
+"""Words that SQL takes for its own where a table is named."""
 _ROLES: tuple[Role, ...] = ("source", "sink", "lookup")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ARROYO_NAMES = {"authentication": "auth", "schema_registry_enum": "schema_registry"}
@@ -344,7 +345,7 @@ def environ_of(rows: Sequence[Row]) -> dict[str, str]:
 
 def check_name(name: str, what: str) -> None:
     """Refuse a name that SQL cannot write without quotes."""
-    if name.lower() in _RESERVED:
+    if name.lower() in _RESERVED.split():
         raise UserError(f"`{name}` is a word of SQL and cannot be the name of a {what}")
     if _NAME.fullmatch(name) is None:
         raise UserError(

@@ -499,8 +499,10 @@ class RowChangeView(Answer):
 
 
 class StateComparisonView(Answer):
-    """How the rows of a table differ between the checkpoints of two epochs."""
+    """How the rows of a table differ between the checkpoints of the epochs `before` and `after`."""
 
+    before: int
+    after: int
     rows_before: int
     rows_after: int
     added: int

@@ -24,6 +24,7 @@ from headrace.server.connections import Connections, tables_in
 from headrace.server.database import Row, ServerDatabase
 from headrace.server.errors import RequestError
 from headrace.server.functions import SavedFunctions
+from headrace.server.history import History
 from headrace.server.monitor import Monitor
 from headrace.server.pipelines import Pipelines
 from headrace.server.planning import plan_program
@@ -53,7 +54,7 @@ class Service:
         self.connections = Connections(self.database)
         self.functions = SavedFunctions(self.database)
         self.children = Children(options.data_dir / "jobs")
-        self.monitor = Monitor(self.children, self.pipelines.add_messages)
+        self.monitor = Monitor(self.children, History(self.database), self.pipelines.add_messages)
         self.supervisor = Supervisor(self.pipelines, self.children, self.monitor, self._request)
 
     def start(self) -> None:
