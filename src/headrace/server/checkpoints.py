@@ -163,20 +163,7 @@ def compare_table(
     storage = storage_of(state_dir)
     if storage is None:
         raise UserError("there is no checkpoint yet", hint="let the pipeline run until its second epoch")
-    for part in _PARTS_OF_KEPT:
-        kept = ParquetBackend(storage).epochs()
-        epochs = (
-            kept[int(len(kept) * part)] if before is None else before,
-            kept[-1] if after is None else after,
-        )
-        try:
-            old, new = (_lines(storage, operator_id, table, epoch) for epoch in epochs)
-            key = _key_of(storage, operator_id, table, epochs[1])
-            break
-        except StateError:
-            # A running pipeline may remove the oldest of them meanwhile; the next is there for longer.
-            if part == _PARTS_OF_KEPT[-1] or None not in (before, after):
-                raise
+    epochs, old, new, key = _read_both(storage, operator_id, table, before, after)
     removed, added = _by_key(old - new, key), _by_key(new - old, key)
     changes: list[dict[str, Any]] = []
     for name in sorted(removed.keys() | added.keys()):
@@ -191,6 +178,27 @@ def compare_table(
         "changes": changes[:limit],
         "has_more": len(changes) > limit,
     }
+
+
+def _read_both(
+    storage: Storage, operator_id: str, table: str, before: int | None, after: int | None
+) -> tuple[tuple[int, int], Counter[bytes], Counter[bytes], tuple[str, ...]]:
+    """The two epochs, the rows of each, and the key of the table."""
+    problem: StateError | None = None
+    for part in _PARTS_OF_KEPT:
+        kept = ParquetBackend(storage).epochs()
+        first = kept[int(len(kept) * part)] if before is None else before
+        last = kept[-1] if after is None else after
+        try:
+            old, new = (_lines(storage, operator_id, table, epoch) for epoch in (first, last))
+            return (first, last), old, new, _key_of(storage, operator_id, table, last)
+        except StateError as error:
+            # A running pipeline removes old checkpoints meanwhile; the next attempt is further from them.
+            problem = error
+            if None not in (before, after):
+                break
+    assert problem is not None
+    raise problem
 
 
 def _lines(storage: Storage, operator_id: str, table: str, epoch: int) -> Counter[bytes]:
