@@ -410,4 +410,6 @@ def test_a_value_that_was_hidden_and_comes_back_stays_what_it_was(server: Server
 def test_a_restart_may_leave_its_answers_open(server: Server) -> None:
     pipeline = server.create("restarted", GOOD)
     server.post(f"/pipelines/{pipeline}/restart", {"force": None, "ignore_state": None})
+    with pytest.raises(AnswerError, match="there is no log of run 77"):
+        server.get(f"{server.path(pipeline)}/logs?run=77")
     server.patch(f"/pipelines/{pipeline}", {"stop": "force"})

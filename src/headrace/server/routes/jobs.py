@@ -24,7 +24,7 @@ from headrace.server.checkpoints import (
 )
 from headrace.server.children import LOG
 from headrace.server.database import Row
-from headrace.server.errors import sentence
+from headrace.server.errors import RequestError, sentence
 from headrace.server.events import EventAnswer
 from headrace.server.history import KEPT_SECONDS
 from headrace.server.metrics import SHOWN_SECONDS, operator_metrics, operators_of, progress_of
@@ -199,7 +199,10 @@ def get_logs(
             log.seek(max(0, log.seek(0, 2) - _LONGEST_LOG))
             text = log.read().decode("utf-8", "replace")
     except FileNotFoundError:
-        text = ""
+        if run is not None:
+            last = job["process_run"]
+            raise RequestError(404, f"there is no log of run {run}; the last run is {last}") from None
+        text = ""  # it has not begun
     return PlainTextResponse(text)
 
 
