@@ -186,9 +186,9 @@ def _read_both(
     """The two epochs, the rows of each, and the key of the table."""
     problem: StateError | None = None
     for part in _PARTS_OF_KEPT:
-        kept = ParquetBackend(storage).epochs()
-        first = kept[int(len(kept) * part)] if before is None else before
-        last = kept[-1] if after is None else after
+        epochs = ParquetBackend(storage).epochs()
+        first = epochs[int(len(epochs) * part)] if before is None else before
+        last = epochs[-1] if after is None else after
         try:
             old, new = (_lines(storage, operator_id, table, epoch) for epoch in (first, last))
             return (first, last), old, new, _key_of(storage, operator_id, table, last)

@@ -73,9 +73,9 @@ def with_role(connector: str, options: Mapping[str, Any]) -> dict[str, Any]:
     prefix = "type."
     typed = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
     for role, model in models_of(connector).items() if typed else ():
-        known = _names_of(model)
-        names = {name: f"{role}.{name}" if f"{role}.{name}" in known else name for name in typed}
-        if known.issuperset(names.values()):
+        options_of_role = _names_of(model)
+        names = {name: f"{role}.{name}" if f"{role}.{name}" in options_of_role else name for name in typed}
+        if options_of_role.issuperset(names.values()):
             others = {name: value for name, value in options.items() if not name.startswith(prefix)}
             return {**others, "type": role, **{names[name]: value for name, value in typed.items()}}
     return dict(options)

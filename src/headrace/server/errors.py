@@ -47,7 +47,7 @@ def request_problems(error: RequestValidationError, keys: Sequence[str]) -> str:
 
 
 def _problem(item: Any, keys: Sequence[str]) -> str:
-    kind, (place, *location) = item["type"], item["loc"]
+    kind, (part, *location) = item["type"], item["loc"]
     name = "`" + ".".join(map(str, location)) + "`"
     if kind == "json_invalid":
         return f"the body is no JSON: {item['ctx']['error']} at character {location[0] + 1}"
@@ -58,7 +58,7 @@ def _problem(item: Any, keys: Sequence[str]) -> str:
     if kind == "extra_forbidden":
         near = suggest(str(location[0]), keys, listing="there are") if len(location) == 1 else None
         return f"there is no {name}" + (f": {near}" if near else "")
-    text = describe_problem(item, name if place == "body" else f"the parameter {name}")
+    text = describe_problem(item, name if part == "body" else f"the parameter {name}")
     near = suggest_value(item)
     return f"{text}: {near}" if near else text
 

@@ -92,12 +92,12 @@ class Monitor:
 
     def _samples_of(self, job_id: str) -> Samples:
         """The samples of a job; those of an earlier server at first."""
-        found = self._samples.get(job_id)
-        if found is None:
+        samples = self._samples.get(job_id)
+        if samples is None:
             earlier = self._history.load(job_id)
             with self._lock:
-                found = self._samples.setdefault(job_id, Samples(earlier))
-        return found
+                samples = self._samples.setdefault(job_id, Samples(earlier))
+        return samples
 
     def ask(self, job_id: str, question: str, *arguments: Any) -> Any:
         """Ask the process of a job; None if it does not answer."""

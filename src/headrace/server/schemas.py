@@ -121,10 +121,10 @@ def _shown(value: Any) -> str:
     return json.dumps(value)[:200]
 
 
-def _check_keys(values: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+def _check_keys(values: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     for key in values:
-        if key not in known:
-            raise UserError(f"{what} has no `{key}`", hint=suggest(key, known, listing="its keys are"))
+        if key not in keys:
+            raise UserError(f"{what} has no `{key}`", hint=suggest(key, keys, listing="its keys are"))
 
 
 def _tagged(name: str, value: Any, tag: str) -> tuple[str, dict[str, Any]]:
@@ -157,7 +157,7 @@ def _format(value: Any) -> tuple[str | None, dict[str, Any]]:
             f"there is no format `{chosen}`", hint=suggest(chosen, _FORMATS, listing="the formats are")
         )
     prefix = "json" if chosen == "debezium_json" else chosen
-    known = {
+    option_names = {
         alias.removeprefix(f"{prefix}.")
         for field in FormatOptions.model_fields.values()
         if (alias := field.alias or "").startswith(f"{prefix}.")
@@ -166,10 +166,10 @@ def _format(value: Any) -> tuple[str | None, dict[str, Any]]:
     for name, option in flat.items():
         if option in (False, "", _UNSET.get(name)):
             continue
-        if chosen != "parquet" and name not in known:
+        if chosen != "parquet" and name not in option_names:
             raise UserError(
                 f"the format `{chosen}` has no option `{name}`",
-                hint=suggest(name, sorted(known), listing="its options are"),
+                hint=suggest(name, sorted(option_names), listing="its options are"),
             )
         options[f"{prefix}.{name}"] = option
     return chosen, options
