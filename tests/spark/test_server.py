@@ -4,8 +4,10 @@ import itertools
 import json
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -31,7 +33,8 @@ def test_the_life_of_a_pipeline_goes_as_arroyos_clients_know_it(server: Server) 
     schema = {"fields": [{"name": "counter", "type": "int64", "required": True}]}
     body = {"name": "numbers", "connector": "impulse", "config": {"event_rate": 50}, "schema": schema}
     table = server.post("/connection_tables", body)
-    assert (table["table_type"], table["schema"]["fields"]) == ("source", schema["fields"])
+    shown = {**schema["fields"][0], "sql_name": "BIGINT", "metadata_key": None}
+    assert (table["table_type"], table["schema"]["fields"]) == ("source", [shown])
     validated = server.post("/pipelines/validate_query", {"query": COUNTS, "udfs": []})
     assert validated["errors"] == []
     pipeline = server.create("life", COUNTS, parallelism=1, checkpoint_interval_micros=1_000_000)
@@ -153,16 +156,16 @@ def test_rows_on_an_edge_are_looked_at_while_the_pipeline_runs(server: Server, c
 def test_two_checkpoints_are_compared_and_a_pipeline_goes_back_to_one(server: Server, counting: str) -> None:
     path = server.path(counting)
     server.await_checkpoint(counting, after=8)
+    (table,) = server.get(f"{path}/state")["data"]
+    which = {"operator_id": table["operator_id"], "table": table["table"]}
+    for _ in range(3):  # also while it runs and removes checkpoints
+        compared = server.get(f"{path}/state/compare?{urlencode(which)}")
+        assert compared["before"] < compared["after"]
+        assert compared["changed"] == 3
     server.patch(f"/pipelines/{counting}", {"stop": "checkpoint"})
     server.await_state(counting, "Stopped")  # a running one removes old checkpoints meanwhile
     *_, first, _, _, later, last = server.get(f"{path}/checkpoints")["data"]
-    (table,) = server.get(f"{path}/state")["data"]
-    which = {
-        "operator_id": table["operator_id"],
-        "table": table["table"],
-        "before": first["epoch"],
-        "after": later["epoch"],
-    }
+    which |= {"before": first["epoch"], "after": later["epoch"]}
     compared = server.get(f"{path}/state/compare?{urlencode(which)}")
     assert [compared[name] for name in ("rows_before", "rows_after", "added", "removed", "changed")] == [
         3, 3, 0, 0, 3,
@@ -382,6 +385,15 @@ def test_a_terminal_starts_changes_rescales_and_stops_the_pipelines_of_a_server(
     assert server.job(pipeline)["state"] == "Stopped"
 
 
+def await_samples(server: Server) -> None:
+    """Wait until a piece of the charts is in the database: a rate is between two samples."""
+    ends = time.monotonic() + PATIENCE
+    with closing(sqlite3.connect(server.data / "headrace.db")) as database:
+        while database.execute("SELECT count(*) FROM samples").fetchone() < (2,):
+            assert time.monotonic() < ends
+            time.sleep(0.5)
+
+
 def test_whatever_is_killed_the_pipeline_goes_on_and_every_row_is_there_once(tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
@@ -398,12 +410,18 @@ def test_whatever_is_killed_the_pipeline_goes_on_and_every_row_is_there_once(tmp
         assert "was killed" in message["message"]
 
         adopted = numbers.process
+        await_samples(server)
+        killed = time.time_ns() // 1000
         server.kill()
         numbers.give()
         server.start()
         numbers.await_all()
         assert server.await_state(numbers.pipeline, "Running")["run_id"] == 2
         assert numbers.process == adopted
+        path = f"{server.path(numbers.pipeline)}/operator_metric_groups?seconds=3600"
+        for node in server.get(path)["data"]:
+            (subtask,) = node["metric_groups"][0]["subtasks"]
+            assert subtask["metrics"][0]["time"] < killed  # what the server before was told
 
         server.kill()
         numbers.give()

@@ -159,8 +159,10 @@ export function useStateTables(pipeline: string, job: string | undefined, epoch:
 
 export interface Comparison {
   table: StateTable;
-  before: number;
-  after: number;
+  /** Nothing for the oldest checkpoint that is kept. */
+  before: number | null;
+  /** Nothing for the latest checkpoint. */
+  after: number | null;
 }
 
 export function useStateComparison(pipeline: string, job: string, asked: Comparison | null) {
@@ -170,9 +172,9 @@ export function useStateComparison(pipeline: string, job: string, asked: Compari
       const query = new URLSearchParams({
         operator_id: asked?.table.operator_id ?? "",
         table: asked?.table.table ?? "",
-        before: String(asked?.before),
-        after: String(asked?.after),
       });
+      if (asked?.before != null) query.set("before", String(asked.before));
+      if (asked?.after != null) query.set("after", String(asked.after));
       return get<StateComparison>(`${ofJob(pipeline, job)}/state/compare?${query.toString()}`, signal);
     },
     enabled: asked !== null,

@@ -220,6 +220,9 @@ export interface Ended {
 }
 
 export interface StateComparison {
+  /** The epochs that were compared. */
+  before: number;
+  after: number;
   rows_before: number;
   rows_after: number;
   added: number;
@@ -340,11 +343,11 @@ export interface SchemaField {
 }
 
 export interface ConnectionSchema {
-  format?: Record<string, unknown> | null;
+  format?: ({ type: string } & Record<string, unknown>) | null;
   bad_data?: unknown;
   framing?: unknown;
   fields: SchemaField[];
-  definition?: Record<string, unknown> | null;
+  definition?: { type: string; schema: string } | null;
   inferred?: boolean | null;
   primary_keys?: string[];
 }

@@ -16,7 +16,8 @@ from typing import ParamSpec, TypeVar
 from headrace.base.errors import HeadraceError, suggest
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
-_COMMAND_LINE = f"{_PACKAGE}cli{os.sep}"
+_LOADERS = tuple(f"{_PACKAGE}{layer}{os.sep}" for layer in ("cli", "server"))
+"""What loads programs of users: a frame of theirs, above that of one of these, is of no user."""
 _SHOWN = 100
 """How much of a line of the program is shown."""
 Parameters = ParamSpec("Parameters")
@@ -43,7 +44,7 @@ def text_name() -> str:
 def _user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect` uses, without reading the source
     while frame is not None and _is_own(frame):
-        if frame.f_code.co_filename.startswith(_COMMAND_LINE):
+        if frame.f_code.co_filename.startswith(_LOADERS):
             return None  # no program of the user has called it
         frame = frame.f_back
     return frame

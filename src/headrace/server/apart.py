@@ -57,7 +57,7 @@ def run_apart(
             if not ours.poll(SECONDS):
                 raise ExternalError(
                     f"it took longer than {SECONDS:g} seconds",
-                    hint="does a function of yours do something when it is loaded?",
+                    hint="ask for less; or does a function of yours do something when it is loaded?",
                 )
             outcome = ours.recv()
         except EOFError:

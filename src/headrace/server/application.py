@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,13 +13,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from headrace.base.errors import HeadraceError
 from headrace.server.apart import warm_up
-from headrace.server.errors import RequestError, invalid_request, sentence, status_of
+from headrace.server.errors import RequestError, method_problem, request_problems, sentence, status_of
 from headrace.server.exposition import CONTENT_TYPE, exposition
 from headrace.server.guard import BASE, Guard
 from headrace.server.models import Failure
@@ -120,25 +122,29 @@ def _add_documents(app: FastAPI) -> None:
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz", include_in_schema=False)
+    methods = ["GET", "HEAD"]  # load balancers ask with HEAD
+
+    @app.api_route("/healthz", methods=methods, include_in_schema=False)
     def healthy() -> PlainTextResponse:
         return PlainTextResponse("ok\n")
 
-    @app.get("/readyz", include_in_schema=False)
+    @app.api_route("/readyz", methods=methods, include_in_schema=False)
     def ready() -> PlainTextResponse:
         is_ready = service.is_ready()
         return PlainTextResponse("ok\n" if is_ready else "not ready\n", 200 if is_ready else 503)
 
-    @app.get("/metrics", include_in_schema=False)
+    @app.api_route("/metrics", methods=methods, include_in_schema=False)
     def metrics() -> Response:
         return Response(exposition(service), media_type=CONTENT_TYPE)
 
 
 def _add_console(app: FastAPI) -> None:
-    @app.get("/{path:path}", include_in_schema=False)
+    @app.api_route("/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
     def console(path: str) -> Response:
         """A file of the console; its own pages, which have no file, are its index."""
         if path.startswith("api/"):
+            raise HTTPException(405)  # it is there for other methods, or not at all
+        if "\0" in path:
             raise HTTPException(404)
         root = CONSOLE.resolve()
         file = (root / path).resolve()
@@ -167,16 +173,42 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        body = getattr(request.scope.get("route"), "body_field", None)
-        model = None if body is None else body.field_info.annotation
-        return answer(400, invalid_request(error.errors(), model))
+        return answer(400, request_problems(error, _keys_of(request)))
 
     @app.exception_handler(HTTPException)
     def missing(request: Request, error: HTTPException) -> JSONResponse:
-        text = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
-        return answer(error.status_code, text, error.headers)
+        path, status, text = request.url.path, error.status_code, error.detail
+        if status == 405:
+            methods = _methods_at(app, path)
+            if methods:
+                text = method_problem(request.method, path, methods)
+                return answer(405, text, {"allow": ", ".join(sorted(methods))})
+            status = 404
+        if status == 404:
+            text = f"there is nothing at {path}"
+        elif status == 400:
+            text = "the body cannot be read: it is a JSON object in UTF-8, nested some levels deep at most"
+        return answer(status, text, error.headers)
 
     @app.exception_handler(Exception)
     def broken(_: Request, error: Exception) -> JSONResponse:
         _log.error("a request failed", exc_info=error)
         return answer(500, f"a bug in Headrace, please report it: {type(error).__name__}; the log has more")
+
+
+def _keys_of(request: Request) -> list[str]:
+    """The keys that the body of a request may have."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    model = getattr(getattr(field, "field_info", None), "annotation", None)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return []
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _methods_at(app: FastAPI, path: str) -> set[str]:
+    """The methods that can be asked for at a path of the API, or of health and metrics."""
+    document = openapi_of(app)["paths"]
+    for template, operations in document.items():
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path):
+            return {method.upper() for method in operations}
+    return set() if path.startswith("/api/") else {"GET", "HEAD"}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.base.errors import UserError
+from headrace.base.errors import StateError, UserError
 from headrace.formats.json.format import encode_json_lines
 from headrace.server.errors import RequestError
 from headrace.server.models import (
@@ -22,6 +22,8 @@ from headrace.storage.base import Storage
 from headrace.storage.open import open_storage
 
 BACKEND = "parquet"
+_PARTS_OF_KEPT = (0.0, 0.5, 0.8)
+"""Where among the kept checkpoints the earlier one is looked for, attempt after attempt."""
 
 
 def storage_of(state_dir: str | None) -> Storage | None:
@@ -149,30 +151,58 @@ def describe_state(state_dir: str | None, epoch: int | None) -> list[dict[str, A
 
 
 def compare_table(
-    state_dir: str | None, operator_id: str, table: str, *, before: int, after: int, limit: int
+    state_dir: str | None,
+    operator_id: str,
+    table: str,
+    *,
+    before: int | None,
+    after: int | None,
+    limit: int,
 ) -> dict[str, Any]:
     """How the rows of a table differ between the checkpoints of two epochs.
 
     Rows of one key that are in both, with other values, have changed; in a table without a key such rows were
-    removed and added.
+    removed and added. `before` is the oldest checkpoint and `after` the latest one unless told.
     """
     storage = storage_of(state_dir)
     if storage is None:
         raise UserError("there is no checkpoint yet", hint="let the pipeline run until its second epoch")
-    old, new = (_lines(storage, operator_id, table, epoch) for epoch in (before, after))
-    key = _key_of(storage, operator_id, table, after)
+    epochs, old, new, key = _read_both(storage, operator_id, table, before, after)
     removed, added = _by_key(old - new, key), _by_key(new - old, key)
     changes: list[dict[str, Any]] = []
     for name in sorted(removed.keys() | added.keys()):
         changes += _changes(removed.get(name, []), added.get(name, []), is_keyed=bool(key))
     counts = Counter(change["change"] for change in changes)
     return {
+        "before": epochs[0],
+        "after": epochs[1],
         "rows_before": old.total(),
         "rows_after": new.total(),
         **{kind: counts[kind] for kind in ("added", "removed", "changed")},
         "changes": changes[:limit],
         "has_more": len(changes) > limit,
     }
+
+
+def _read_both(
+    storage: Storage, operator_id: str, table: str, before: int | None, after: int | None
+) -> tuple[tuple[int, int], Counter[bytes], Counter[bytes], tuple[str, ...]]:
+    """The two epochs, the rows of each, and the key of the table."""
+    problem: StateError | None = None
+    for part in _PARTS_OF_KEPT:
+        epochs = ParquetBackend(storage).epochs()
+        first = epochs[int(len(epochs) * part)] if before is None else before
+        last = epochs[-1] if after is None else after
+        try:
+            old, new = (_lines(storage, operator_id, table, epoch) for epoch in (first, last))
+            return (first, last), old, new, _key_of(storage, operator_id, table, last)
+        except StateError as error:
+            # A running pipeline removes old checkpoints meanwhile; the next attempt is further from them.
+            problem = error
+            if None not in (before, after):
+                break
+    assert problem is not None
+    raise problem
 
 
 def _lines(storage: Storage, operator_id: str, table: str, epoch: int) -> Counter[bytes]:

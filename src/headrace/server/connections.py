@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.base.errors import UserError, suggest
-from headrace.base.options import Options
+from headrace.base.errors import ConfigurationError, UserError, suggest
+from headrace.base.options import Options, parse_options
 from headrace.base.secrets import SECRET
 from headrace.model.registry import Role, registry
 from headrace.server.database import Row, ServerDatabase
@@ -27,6 +27,14 @@ _DEFINED = re.compile(
     re.IGNORECASE,
 )
 """A name that the query defines itself hides the connection table of that name."""
+_NO_NAMES = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
+"""Comments and strings, in which no table is named."""
+_RESERVED = """
+    all and as between by case cast create cross distinct else end exists false from full group having in
+    inner insert interval into is join left like limit not null on or order outer right select table then
+    true union using values view when where window with
+"""
+"""Words that SQL takes for its own where a table is named."""
 _ROLES: tuple[Role, ...] = ("source", "sink", "lookup")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ARROYO_NAMES = {"authentication": "auth", "schema_registry_enum": "schema_registry"}
@@ -46,8 +54,8 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         name = _CAMEL.sub("_", key).lower()
         name = _ARROYO_NAMES.get(name, name)
-        if isinstance(value, Mapping) and name == "type" and len(value) == 1 and not prefix:
-            role = next(iter(value))
+        role = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else None
+        if isinstance(value, Mapping) and name == "type" and role in _ROLES and not prefix:
             flat["type"] = role
             inner = value[role]
             flat |= flatten(inner, f"{role}.") if isinstance(inner, Mapping) else {}
@@ -58,6 +66,19 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     if prefix == "auth." and "auth.username" in flat:
         flat.setdefault("auth.type", "sasl")
     return flat
+
+
+def with_role(connector: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the role that `{"type": {"offset": "latest"}}` only implies: what has such an option."""
+    prefix = "type."
+    typed = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
+    for role, model in models_of(connector).items() if typed else ():
+        options_of_role = _names_of(model)
+        names = {name: f"{role}.{name}" if f"{role}.{name}" in options_of_role else name for name in typed}
+        if options_of_role.issuperset(names.values()):
+            others = {name: value for name, value in options.items() if not name.startswith(prefix)}
+            return {**others, "type": role, **{names[name]: value for name, value in typed.items()}}
+    return dict(options)
 
 
 def models_of(connector: str) -> dict[Role, type[Options]]:
@@ -88,19 +109,36 @@ def split_secrets(connector: str, options: Mapping[str, Any]) -> Parts:
     return parts
 
 
+def _names_of(model: type[Options]) -> set[str]:
+    return {name for key, field in model.model_fields.items() for name in (key, field.alias) if name}
+
+
 def check_options(connector: str, options: Mapping[str, Any]) -> None:
     """Refuse an option that no role of the connector has."""
-    models = models_of(connector).values()
-    properties = {
-        name for model in models for key, field in model.model_fields.items() for name in (key, field.alias)
-    }
+    properties = set().union(*map(_names_of, models_of(connector).values()))
     for name in options:
         if name not in properties and name != "type":
-            listed = sorted(name for name in properties if name)
+            listed = sorted(properties)
             raise UserError(
                 f"the connector `{connector}` has no option `{name}`",
                 hint=suggest(name, listed, listing="its options are"),
             )
+
+
+def _check_values(connector: str, options: Mapping[str, Any]) -> None:
+    """Refuse values that an option has in no role; a table adds the options that a profile lacks."""
+    written = {name: value for name, value in options.items() if not SECRET.search(str(value))}
+    refused = []
+    for model in models_of(connector).values():
+        values = {name: value for name, value in written.items() if name in _names_of(model)}
+        try:
+            parse_options(model, values, what=connector)
+        except ConfigurationError as error:
+            refused.append([text for option, text in error.problems if option in values])
+        else:
+            refused.append([])
+    if all(refused):
+        raise UserError(f"{connector}: {refused[0][0]}")
 
 
 class Connections:
@@ -138,6 +176,7 @@ class Connections:
         check_name(name, "connection profile")
         options = flatten(config)
         check_options(connector, options)
+        _check_values(connector, options)
         parts = split_secrets(connector, options)
         row = {
             "id": new_id("cp"),
@@ -189,7 +228,7 @@ class Connections:
         *,
         profile_id: str | None,
         config: Mapping[str, Any],
-        schema: Mapping[str, Any] | None,
+        schema: Mapping[str, Any],
         columns: Sequence[str],
         format_options: Mapping[str, Any],
     ) -> Row:
@@ -202,7 +241,7 @@ class Connections:
                     f"the profile `{profile['name']}` is for `{profile['connector']}`, and this is "
                     f"a table of `{connector}`"
                 )
-        options = {**format_options, **flatten(config)}
+        options = {**format_options, **with_role(connector, flatten(config))}
         check_options(connector, options)
         declared = options.get("type")
         roles = list(models_of(connector))
@@ -220,7 +259,7 @@ class Connections:
             "table_type": declared or roles[0],
             "config": json.dumps(parts.config),
             "secrets": json.dumps(parts.secrets),
-            "schema": None if schema is None else json.dumps(schema),
+            "schema": json.dumps(schema),
             "columns": json.dumps(list(columns)),
             "created_at": now_micros(),
         }
@@ -248,9 +287,9 @@ class Connections:
 
     def tables_sql(self, query: str) -> str:
         """CREATE TABLE for the tables whose names occur in a query."""
-        words = words_of(query) - {name.lower() for name in _DEFINED.findall(query)}
+        names = tables_in(query)
         rows = self._database.all("SELECT * FROM connection_tables ORDER BY number")
-        return "\n".join(self.table_sql(row) for row in rows if row["name"].lower() in words)
+        return "\n".join(self.table_sql(row) for row in rows if row["name"].lower() in names)
 
     def table_sql(self, row: Row) -> str:
         """A table as SQL defines it; secrets are references to the environment."""
@@ -261,7 +300,7 @@ class Connections:
         columns = json.loads(row["columns"])
         lines = ",\n  ".join(columns)
         body = f" (\n  {lines}\n)" if columns else ""
-        settings = ",\n  ".join(f"{_quoted(name)} = {_literal(value)}" for name, value in options.items())
+        settings = ",\n  ".join(f"{quoted(name)} = {_literal(value)}" for name, value in options.items())
         return f"CREATE TABLE {column_name(row['name'])}{body} WITH (\n  {settings}\n);"
 
     def saved_profiles(self) -> dict[str, dict[str, Any]]:
@@ -286,8 +325,13 @@ class Connections:
 
 
 def words_of(query: str) -> set[str]:
-    """The words of a query, lower-cased."""
-    return {word.lower() for word in _WORD.findall(query)}
+    """The words of a query, lower-cased, but those of comments and strings."""
+    return {word.lower() for word in _WORD.findall(_NO_NAMES.sub(" ", query))}
+
+
+def tables_in(query: str) -> set[str]:
+    """The words of a query that may name a connection table: not those that it defines itself."""
+    return words_of(query) - {name.lower() for name in _DEFINED.findall(_NO_NAMES.sub(" ", query))}
 
 
 def environ_of(rows: Sequence[Row]) -> dict[str, str]:
@@ -301,6 +345,8 @@ def environ_of(rows: Sequence[Row]) -> dict[str, str]:
 
 def check_name(name: str, what: str) -> None:
     """Refuse a name that SQL cannot write without quotes."""
+    if name.lower() in _RESERVED.split():
+        raise UserError(f"`{name}` is a word of SQL and cannot be the name of a {what}")
     if _NAME.fullmatch(name) is None:
         raise UserError(
             f"`{name}` cannot be the name of a {what}",
@@ -322,7 +368,8 @@ def _reference(row_id: str, option: str) -> str:
     return f"{{{{ {_variable(row_id, option)} }}}}"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A string as SQL writes it."""
     return "'" + name.replace("'", "''") + "'"
 
 
@@ -332,7 +379,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, list):
-        return _quoted(",".join(str(item) for item in value))
+        return quoted(",".join(str(item) for item in value))
     if isinstance(value, Mapping):
-        return _quoted(",".join(f"{name}={item}" for name, item in value.items()))
-    return _quoted(str(value))
+        return quoted(",".join(f"{name}={item}" for name, item in value.items()))
+    return quoted(str(value))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from fastapi.exceptions import RequestValidationError
 
 from headrace.base.errors import HeadraceError, suggest
 from headrace.base.option_errors import describe_problem, suggest_value
@@ -43,28 +43,28 @@ def sentence(error: HeadraceError) -> str:
     return f"{text}; {error.hint}" if error.hint else text
 
 
-def invalid_request(errors: Sequence[Any], model: type[BaseModel] | None) -> str:
-    """What is wrong with a request, as one text; `model` is that of its body."""
-    return "; ".join(_problem(item, model) for item in errors)
+def request_problems(error: RequestValidationError, keys: Sequence[str]) -> str:
+    """What is wrong with a request, without its values; `keys` are those that its body may have."""
+    return "; ".join(_problem(item, keys) for item in error.errors())
 
 
-def _problem(item: Any, model: type[BaseModel] | None) -> str:
-    path = [str(part) for part in item["loc"] if part not in _LOCATIONS]
-    name = f"`{'.'.join(path)}`" if path else "the body"
-    if item["type"] == "extra_forbidden":
-        fields = [] if not _is_model(model) or len(path) > 1 else list(model.model_fields)  # type: ignore[union-attr]
-        near = suggest(path[-1], fields)
-        return f"unknown key {name}" if near is None else f"unknown key {name}: {near}"
-    if item["type"] == "missing":
-        return f"{name} is required"
-    if item["type"] == "json_invalid":
-        return f"the body is not valid JSON: {item['ctx']['error']}"
-    message = describe_problem(item, name)
-    if item["type"] in {"literal_error", "enum"}:
-        message = f"{message}, got {item['input']!r}"
+def _problem(item: Any, keys: Sequence[str]) -> str:
+    kind, (part, *location) = item["type"], item["loc"]
+    name = "`" + ".".join(map(str, location)) + "`"
+    if kind == "json_invalid":
+        return f"the body is no JSON: {item['ctx']['error']} at character {location[0] + 1}"
+    if kind == "missing":
+        return f"{name} is missing" if location else "the request has no body; send a JSON object"
+    if not location:
+        return "the body is a JSON object, sent with `content-type: application/json`"
+    if kind == "extra_forbidden":
+        near = suggest(str(location[0]), keys, listing="there are") if len(location) == 1 else None
+        return f"there is no {name}" + (f": {near}" if near else "")
+    text = describe_problem(item, name if part == "body" else f"the parameter {name}")
     near = suggest_value(item)
-    return message if near is None else f"{message}: {near}"
+    return f"{text}: {near}" if near else text
 
 
-def _is_model(model: object) -> bool:
-    return isinstance(model, type) and issubclass(model, BaseModel)
+def method_problem(method: str, path: str, methods: Iterable[str]) -> str:
+    """What is wrong with a request whose method a path does not have."""
+    return f"{method} is not possible at {path}; {' and '.join(sorted(methods))} can be asked for"

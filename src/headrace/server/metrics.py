@@ -9,6 +9,7 @@ from typing import Any, Final
 from headrace.jobs.metrics import HISTORY_SECONDS
 from headrace.model.operator import BAD_ROWS_OF
 from headrace.server.database import Row
+from headrace.server.history import RunSample
 from headrace.server.models import (
     MetricGroupView,
     MetricName,
@@ -18,7 +19,6 @@ from headrace.server.models import (
     ProgressView,
     SubtaskMetricsView,
 )
-from headrace.server.monitor import RunSample
 
 SHOWN_SECONDS = 300
 _RATE_SECONDS = 10.0

@@ -129,4 +129,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     "ALTER TABLE connection_profiles ADD COLUMN description TEXT",
     # 3: the checkpoint that the next process goes back to.
     "ALTER TABLE jobs ADD COLUMN from_epoch INTEGER",
+    # 4: the last hour of each job, for charts over a restart of the server.
+    """
+    CREATE TABLE samples (
+        job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+        time INTEGER NOT NULL,
+        status TEXT NOT NULL,
+        PRIMARY KEY (job_id, time)
+    ) WITHOUT ROWID
+    """,
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from headrace.server.program import Kind
 from headrace.server.states import JobState, StopMode
@@ -12,8 +13,23 @@ from headrace.server.states import JobState, StopMode
 Item = TypeVar("Item")
 
 LARGEST_TEXT = 1_000_000
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/\\]+$")]
-Text = Annotated[str, StringConstraints(max_length=LARGEST_TEXT)]
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f/\\]")
+
+
+def _check_name(name: str) -> str:
+    if not name.strip() or _NOT_IN_NAMES.search(name):
+        raise ValueError("a name has at least one character, no slashes and no control characters")
+    return name
+
+
+def _check_text(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a text has no NUL characters")
+    return text
+
+
+Name = Annotated[str, StringConstraints(max_length=200), AfterValidator(_check_name)]
+Text = Annotated[str, StringConstraints(max_length=LARGEST_TEXT), AfterValidator(_check_text)]
 Parallelism = Annotated[int, Field(ge=1, le=1024)]
 Interval = Annotated[int, Field(ge=1_000_000, le=86_400_000_000)]
 MetricName = Literal[
@@ -31,7 +47,7 @@ Language = Literal["python", "rust"]
 class RequestBody(BaseModel):
     """A request body; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ResponseBody(BaseModel):
@@ -176,8 +192,8 @@ class RestartPost(RequestBody):
     With `from_epoch` the pipeline goes back to that checkpoint, and later checkpoints are removed.
     """
 
-    force: bool = False
-    ignore_state: bool = False
+    force: bool | None = None
+    ignore_state: bool | None = None
     from_epoch: int | None = Field(None, ge=0)
 
 
@@ -483,8 +499,10 @@ class RowChangeView(ResponseBody):
 
 
 class StateComparisonView(ResponseBody):
-    """How the rows of a table differ between the checkpoints of two epochs."""
+    """How the rows of a table differ between the checkpoints of the epochs `before` and `after`."""
 
+    before: int
+    after: int
     rows_before: int
     rows_after: int
     added: int

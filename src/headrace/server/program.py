@@ -65,6 +65,11 @@ class StoredProgram:
         return cls(**{**data, "udfs": tuple(StoredFunction(**udf) for udf in data["udfs"])})
 
     @property
+    def plan_name(self) -> str:
+        """The name in the plan and the state, which has no blanks."""
+        return re.sub(r"\s", "_", self.name)
+
+    @property
     def secrets(self) -> Secrets:
         """The secrets that it refers to as `{{ NAME }}`, as far as the environment has them."""
         options = [str(value) for profile in self.profiles.values() for value in profile["options"].values()]
@@ -116,7 +121,7 @@ class StoredProgram:
         return Pipeline.from_sql(
             [*texts, Source(QUERY, self.query)],
             udfs=functions,
-            name=self.name,
+            name=self.plan_name,
             preview=show,
             sinks=show_table if self.shows_sinks else None,
         )
@@ -131,7 +136,7 @@ class StoredProgram:
         file = folder / "dataflow.yml"
         _write(file, self.query)
         self._write_files(folder)
-        return Pipeline.from_dataflow(file, name=self.name)
+        return Pipeline.from_dataflow(file, name=self.plan_name)
 
     def _write_files(self, folder: Path) -> None:
         for name, text in self.files.items():

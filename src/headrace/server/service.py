@@ -11,22 +11,26 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from headrace.base.errors import UserError
 from headrace.base.private import make_private
+from headrace.exchanges.spark.masters import check_form
 from headrace.jobs.settings import LogSettings
 from headrace.server.apart import run_apart
 from headrace.server.changes import compare_program
 from headrace.server.children import Children
-from headrace.server.connections import Connections, words_of
+from headrace.server.connections import Connections, tables_in
 from headrace.server.database import Row, ServerDatabase
 from headrace.server.errors import RequestError
 from headrace.server.functions import SavedFunctions
+from headrace.server.history import History
 from headrace.server.monitor import Monitor
 from headrace.server.pipelines import Pipelines
 from headrace.server.planning import plan_program
 from headrace.server.program import StoredFunction, StoredProgram
 from headrace.server.supervisor import Supervisor
+from headrace.storage.urls import HADOOP, OBJECT_STORES, SCHEMES, scheme_of
 
 _log = logging.getLogger("headrace.server")
 
@@ -50,7 +54,7 @@ class Service:
         self.connections = Connections(self.database)
         self.functions = SavedFunctions(self.database)
         self.children = Children(options.data_dir / "jobs")
-        self.monitor = Monitor(self.children, self.pipelines.add_messages)
+        self.monitor = Monitor(self.children, History(self.database), self.pipelines.add_messages)
         self.supervisor = Supervisor(self.pipelines, self.children, self.monitor, self._request)
 
     def start(self) -> None:
@@ -113,11 +117,11 @@ class Service:
         return compared
 
     def consumers(self) -> dict[str, int]:
-        """How many pipelines name a table, by the lower-cased words of their SQL."""
+        """How many pipelines name a table, by its lower-cased name."""
         counts: Counter[str] = Counter()
         for pipeline in self.pipelines.queries():
             if pipeline["kind"] == "sql":
-                counts.update(words_of(pipeline["query"]))
+                counts.update(tables_in(pipeline["query"]))
         return counts
 
     # --------------------------------------------------------------------------------------- state
@@ -189,3 +193,27 @@ def check_env_vars(env_vars: Mapping[str, str]) -> None:
             raise UserError(
                 f"`{name}` cannot be an environment variable", hint="it is a name without `=` and a value"
             )
+
+
+def check_scheduler(master: str | None, conf: Mapping[str, str] | None) -> None:
+    """Refuse what no Spark is started with; whether a master answers is told when it is started."""
+    if master is not None:
+        check_form(master)
+    for name, value in (conf or {}).items():
+        if not name.startswith("spark.") or "\0" in name or "\0" in value:
+            raise UserError(f"`{name}` is no setting of Spark", hint="their names begin with `spark.`")
+
+
+def check_state_url(url: str | None) -> None:
+    """Refuse what is the address of no state; whether it can be written is told when it is started."""
+    if url is None:
+        return
+    scheme = scheme_of(url)
+    if scheme and scheme not in SCHEMES:
+        raise UserError(
+            f"`{url}` cannot be a `state_url`", hint=f"it is a directory, or one of {', '.join(SCHEMES)}"
+        )
+    if "\0" in url or not url.strip() or (scheme in (*OBJECT_STORES, *HADOOP) and not urlsplit(url).netloc):
+        raise UserError(
+            f"the `state_url` {url!r} names no place", hint="write it as /directory or s3://bucket/directory"
+        )

@@ -50,3 +50,12 @@ def test_what_is_not_there_cannot_be_compared(state: str, tmp_path: Path) -> Non
         compare_table(state, "nobody", table["table"], before=1, after=2, limit=10)
     with pytest.raises(UserError, match="no checkpoint yet"):
         compare_table(str(tmp_path), "a", "b", before=1, after=2, limit=10)
+
+
+def test_unless_told_the_oldest_checkpoint_is_compared_with_the_latest(state: str) -> None:
+    (table,) = describe_state(state, None)
+    names = table["operator_id"], table["table"]
+    whole = compare_table(state, *names, before=None, after=None, limit=10)
+    assert (whole["before"], whole["after"], whole["rows_after"]) == (1, 8, 3)
+    assert whole == compare_table(state, *names, before=1, after=8, limit=10)
+    assert compare_table(state, *names, before=5, after=None, limit=10)["before"] == 5

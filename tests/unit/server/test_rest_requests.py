@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import schemathesis
@@ -200,9 +202,214 @@ def test_a_schema_of_fields_or_of_a_definition_becomes_columns() -> None:
     schema = read_schema({"format": {"json": {"timestampFormat": "unix_millis"}}, "fields": fields})
     assert schema.lines == ["id BIGINT NOT NULL", "who STRUCT<name TEXT>", "tags TEXT[]", "body JSON"]
     assert schema.options == {"format": "json", "json.timestamp_format": "unix_millis"}
+    assert schema.view["fields"][2]["items"] == {
+        "name": "item", "type": "string", "required": False, "sql_name": "TEXT"
+    }  # fmt: skip
     avro = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}'
     assert read_schema({"definition": {"avro_schema": avro}}).lines == ["a BIGINT"]
     proto = 'syntax = "proto3"; message R { int64 a = 1; }'
     assert read_schema({"definition": {"protobuf_schema": proto}}).options["format"] == "protobuf"
     json_schema = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
     assert read_schema({"definition": {"json_schema": json_schema}}).lines == ["a BIGINT"]
+
+
+SCHEMAS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"format": {"json": {}}}, {"format": {"type": "json"}}),
+    (
+        {"format": {"type": "json", "debezium": False, "schema_id": None, "timestamp_format": "rfc3339"}},
+        {"format": {"type": "json"}},
+    ),
+    ({"format": {"type": "json", "debezium": True}}, {"format": {"type": "debezium_json"}}),
+    (
+        {"format": {"type": "json", "timestamp_format": "unix_millis"}},
+        {"format": {"type": "json", "timestamp_format": "unix_millis"}},
+    ),
+    ({"bad_data": {"behavior": "drop"}}, {"bad_data": {"behavior": "drop"}}),
+    ({"bad_data": {"drop": {}}}, {"bad_data": {"behavior": "drop"}}),
+    (
+        {"framing": {"method": "newline", "max_line_length": 9}},
+        {"framing": {"method": "newline", "max_line_length": 9}},
+    ),
+    (
+        {"framing": {"method": {"newline": {"max_line_length": None}}}},
+        {"framing": {"method": "newline", "max_line_length": None}},
+    ),
+    (
+        {"definition": {"type": "json_schema", "schema": '{"properties": {"a": {"type": "integer"}}}'}},
+        {
+            "definition": {"type": "json_schema", "schema": '{"properties": {"a": {"type": "integer"}}}'},
+            "fields": [
+                {"name": "a", "type": "int64", "required": False, "sql_name": "BIGINT", "metadata_key": None}
+            ],
+        },
+    ),
+    (
+        {"fields": [{"name": "at", "type": "int64", "metadata_key": "it's"}], "primary_keys": ["at"]},
+        {
+            "fields": [
+                {
+                    "name": "at",
+                    "type": "int64",
+                    "required": False,
+                    "sql_name": "BIGINT",
+                    "metadata_key": "it's",
+                }
+            ],
+            "primary_keys": ["at"],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("sent", "shown"), SCHEMAS)
+def test_a_schema_is_shown_as_clients_know_it_however_it_was_sent(
+    sent: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    empty: dict[str, Any] = {
+        "format": None, "bad_data": None, "framing": None, "fields": [], "definition": None,
+        "inferred": None, "primary_keys": [],
+    }  # fmt: skip
+    view = read_schema(sent).view
+    assert view == {**empty, **shown}
+    assert read_schema(view).view == view
+
+
+def test_the_key_of_metadata_cannot_end_its_string() -> None:
+    field = {"name": "a", "type": "int64", "metadata_key": "x'); CREATE FUNCTION f"}
+    assert read_schema({"fields": [field]}).lines == ["a BIGINT METADATA FROM 'x''); CREATE FUNCTION f'"]
+
+
+def test_the_role_of_a_table_may_follow_from_its_options(server: Server) -> None:
+    config = {"topic": "t", "type": {"offset": "latest", "read_mode": "read_uncommitted"}}
+    schema = {"format": "json", "fields": [{"name": "a", "type": "string"}]}
+    body = {"name": "implied", "connector": "kafka", "schema": schema}
+    body["config"] = {"bootstrapServers": "127.0.0.1:1", **config}
+    table = server.post("/connection_tables", body)
+    assert (table["table_type"], table["config"]["source.offset"]) == ("source", "latest")
+    server.delete(f"/connection_tables/{table['id']}")
+    sink = {"bootstrapServers": "127.0.0.1:1", "topic": "t", "type": {"commit_mode": "exactly_once"}}
+    table = server.post("/connection_tables", {**body, "config": sink})
+    assert (table["table_type"], table["config"]["sink.commit_mode"]) == ("sink", "exactly_once")
+    server.delete(f"/connection_tables/{table['id']}")
+
+
+def test_a_table_counts_pipelines_that_read_it_and_no_word_that_is_like_its_name(server: Server) -> None:
+    table = server.post("/connection_tables", {"name": "told", "connector": "impulse", "config": {}})
+    own = "CREATE TABLE told (counter BIGINT) WITH (connector = 'impulse'); SELECT counter FROM told"
+    text = own.replace("told", "n").replace("SELECT", "SELECT 'told',") + " -- told"
+    made = [server.create(f"no_reader_{number}", query) for number, query in enumerate((own, text))]
+    assert [each["consumers"] for each in server.get("/connection_tables")["data"]] == [0]
+    for pipeline in made:
+        server.patch(f"/pipelines/{pipeline}", {"stop": "force"})
+    server.delete(f"/connection_tables/{table['id']}")
+
+
+GOOD = "CREATE TABLE n (counter BIGINT) WITH (connector = 'impulse'); SELECT counter FROM n"
+NEW = {"name": "x", "query": GOOD}
+FIELD = {"name": "a", "type": "int64"}
+TRIED = "/connection_tables/schemas/test"
+MISTAKES: list[tuple[str, Any, str]] = [
+    ("/pipelines", {**NEW, "parallelism": "2"}, "must be a whole number"),
+    ("/pipelines", {**NEW, "parallelism": True}, "must be a whole number"),
+    ("/pipelines", {**NEW, "parallelism": 10**30}, "must be 1024 or less"),
+    ("/pipelines", {**NEW, "paralelism": 2}, "did you mean `parallelism`"),
+    ("/pipelines", {"name": "x", "querry": GOOD}, "`query` is missing"),
+    ("/pipelines", {"name": " ", "query": GOOD}, "a name has at least one character"),
+    ("/pipelines", {"name": "a/b", "query": GOOD}, "no slashes"),
+    ("/pipelines", {"name": "x", "query": "SELECT '\0'"}, "a text has no NUL"),
+    ("/pipelines", {**NEW, "state_url": "ftp://x"}, "cannot be a `state_url`"),
+    ("/pipelines", {**NEW, "state_url": "s3://"}, "names no place"),
+    ("/pipelines", {**NEW, "scheduler_config": {"master": "spork://h:7077"}},
+     "is not a Spark master"),
+    ("/pipelines", {**NEW, "scheduler_config": {"conf": {"": "1"}}},
+     "is no setting of Spark"),
+    ("/pipelines", [], "the body is a JSON object"),
+    ("/pipelines", None, "the request has no body"),
+    ("/connection_profiles", {"name": "p", "connector": "kafka", "config": {"bootstrap_servers": 3}},
+     "`bootstrap_servers` must be a string"),
+    ("/connection_tables", {"name": "select", "connector": "impulse"}, "is a word of SQL"),
+    (TRIED, {"fields": [{**FIELD, "type": "timestamp", "unit": []}]},
+     "is no unit of time"),
+    (TRIED, {"fields": [FIELD, FIELD]}, "2 columns `a`"),
+    (TRIED, {"fields": [{**FIELD, "required": "yes"}]}, "true or false"),
+    (TRIED, {"fields": [{**FIELD, "nullable": True}]}, "has no `nullable`"),
+    (TRIED, {"fields": [{**FIELD, "name": "a\n"}]}, "no control characters"),
+    (TRIED, {"fields": [{"name": "s", "type": "struct"}]}, "list of `fields`"),
+    (TRIED, {"fields": [FIELD], "primary_keys": 5}, "list of names"),
+    (TRIED, {"format": "jsno"}, "did you mean `json`"),
+    (TRIED, {"format": {"type": "json", "nope": 1}}, "has no option `nope`"),
+    (TRIED, {"bad_data": {"behavior": "explode"}}, "fail, drop"),
+    (TRIED, {"framing": {"method": {"newline": "x"}}}, "`framing`"),
+    (TRIED, {"definition": {"json_schema": "{"}}, "cannot be read"),
+    (TRIED, {"definition": {
+        "type": "protobuf_schema", "schema": "x", "dependencies": {"a.proto": ""}}}, "`dependencies`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body", "text"), MISTAKES)
+def test_a_wrong_request_is_told_what_is_wrong(server: Server, path: str, body: Any, text: str) -> None:
+    with pytest.raises(AnswerError) as refused:
+        server.ask("POST", path, body)
+    assert refused.value.status == 400
+    assert list(refused.value.body) == ["error"]
+    assert text in refused.value.body["error"]
+
+
+def test_a_wrong_parameter_is_told_what_it_must_be(server: Server) -> None:
+    with pytest.raises(AnswerError, match="the parameter `limit` must be 1 or more"):
+        server.get("/pipelines?limit=0")
+
+
+def send(server: Server, method: str, path: str, data: bytes | None = None) -> tuple[int, Any, str | None]:
+    """The status, the answer and the methods that the answer allows."""
+    headers = {"content-type": "application/json"}
+    request = Request(f"{server.address}{path}", data, headers, method=method)
+    try:
+        with urlopen(request) as answer:
+            return answer.status, answer.read().decode(), answer.headers["allow"]
+    except HTTPError as error:
+        with error:
+            text = error.read().decode()
+            return error.code, json.loads(text) if text else text, error.headers["allow"]
+
+
+@pytest.mark.parametrize("data", [b'{"name": ', b"\xff\xfe", b'{"a":' + b"[" * 100_000])
+def test_a_body_that_is_no_json_is_told_so(server: Server, data: bytes) -> None:
+    status, answer, _ = send(server, "POST", "/api/v1/pipelines", data)
+    assert status == 400
+    assert answer["error"].startswith(("the body is no JSON: ", "the body cannot be read: "))
+
+
+def test_a_method_that_a_path_does_not_have_is_told_with_those_that_it_has(server: Server) -> None:
+    assert send(server, "PUT", "/api/v1/jobs") == (
+        405, {"error": "PUT is not possible at /api/v1/jobs; GET can be asked for"}, "GET"
+    )  # fmt: skip
+    assert send(server, "DELETE", "/api/v1/pipelines")[::2] == (405, "GET, POST")
+    assert send(server, "POST", "/api/v1/nothing", b"{}")[0] == 404
+    assert send(server, "GET", "/%00")[0] == 404
+    for path in ("/healthz", "/readyz", "/metrics", "/"):
+        assert send(server, "HEAD", path)[:2] == (200, "")
+
+
+def test_a_pipeline_may_have_a_name_of_several_words(server: Server) -> None:
+    pipeline = server.create("orders of the north", GOOD)
+    assert server.get(f"/pipelines/{pipeline}")["name"] == "orders of the north"
+    server.patch(f"/pipelines/{pipeline}", {"stop": "force"})
+
+
+def test_a_value_that_was_hidden_and_comes_back_stays_what_it_was(server: Server) -> None:
+    pipeline = server.create("hidden", GOOD, env_vars={"A": "secret"})
+    server.patch(f"/pipelines/{pipeline}", {"stop": "force"})
+    shown = server.get(f"/pipelines/{pipeline}")["env_vars"]
+    server.patch(f"/pipelines/{pipeline}", {"env_vars": {**shown, "B": "new"}})
+    with closing(sqlite3.connect(server.data / "headrace.db")) as database:
+        (stored,) = database.execute("SELECT env_vars FROM pipelines WHERE id = ?", (pipeline,)).fetchone()
+    assert json.loads(stored) == {"A": "secret", "B": "new"}
+
+
+def test_a_restart_may_leave_its_answers_open(server: Server) -> None:
+    pipeline = server.create("restarted", GOOD)
+    server.post(f"/pipelines/{pipeline}/restart", {"force": None, "ignore_state": None})
+    with pytest.raises(AnswerError, match="there is no log of run 77"):
+        server.get(f"{server.path(pipeline)}/logs?run=77")
+    server.patch(f"/pipelines/{pipeline}", {"stop": "force"})

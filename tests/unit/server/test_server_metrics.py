@@ -1,12 +1,20 @@
 """The metrics of a running job as the REST API shows them, from what its process has told."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
+from headrace.server.database import ServerDatabase
+from headrace.server.history import History, RunSample, Samples
 from headrace.server.metrics import operator_metrics, operators_of, progress_of
 from headrace.server.models import SubtaskMetricsView
-from headrace.server.monitor import RunSample, Samples
+from headrace.server.pipelines import Pipelines
 
+PIPELINE: dict[str, Any] = {
+    "name": "p", "kind": "sql", "query": "", "files": {}, "udfs": [], "parallelism": 1, "graph": {},
+    "checkpoint_interval_micros": 1_000_000, "tags": {}, "env_vars": {}, "scheduler_config": {},
+    "preview": 0, "enable_sinks": 1,
+}  # fmt: skip
 GRAPH = {"nodes": [{"node_id": 0, "id": "numbers"}]}
 
 
@@ -107,3 +115,42 @@ def test_the_progress_of_a_job_has_what_its_sources_have_not_read() -> None:
     progress = progress_of(job, status, [], None)
     assert (progress.lag, progress.lag_bytes, progress.lag_files) == (120, None, 3)
     assert progress_of(job, None, [], None).lag is None
+
+
+def test_the_last_hour_is_there_for_the_next_server(tmp_path: Path) -> None:
+    database = ServerDatabase(tmp_path / "headrace.db")
+    pipelines = Pipelines(database)
+    made = [pipelines.create(PIPELINE, user="local") for _ in range(2)]
+    first, second = (pipelines.job_of(pipeline["id"])["id"] for pipeline in made)
+    history = History(database)
+    for seconds in (0, 15, 30):
+        history.save([(first, sample(seconds, seconds)), ("job_gone", sample(seconds, 1))], now=0)
+    history.save([(second, sample(30, 7))], now=0)
+    database.close()
+    database = ServerDatabase(tmp_path / "headrace.db")
+    again = History(database)
+    samples = Samples(again.load(first))
+    samples.add(sample(31, 31))
+    (subtask,) = groups(samples.since(0), None)["messages_recv"]
+    assert [(point.time // 1_000_000, point.value) for point in subtask.metrics] == [
+        (15, 1),
+        (30, 1),
+        (31, 1),
+    ]
+    assert again.load("job_gone") == []
+    again.save([], now=int(3620 * 1e6))
+    assert [kept.time // 1_000_000 for kept in again.load(first)] == [30]
+    assert len(again.load(second)) == 1
+    database.close()
+
+
+def test_the_samples_of_a_pipeline_are_removed_with_it(tmp_path: Path) -> None:
+    database = ServerDatabase(tmp_path / "headrace.db")
+    pipelines, history = Pipelines(database), History(database)
+    pipeline = pipelines.create(PIPELINE, user="local")
+    job = pipelines.job_of(pipeline["id"])
+    history.save([(job["id"], sample(0, 1))], now=0)
+    pipelines.change_job(job["id"], {"state": "Stopped"})
+    pipelines.delete(pipeline["id"])
+    assert database.all("SELECT * FROM samples") == []
+    database.close()

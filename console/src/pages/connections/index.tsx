@@ -156,7 +156,6 @@ interface TableLinesProps {
 }
 
 function TableLines({ table, connector, open, onToggle, onDelete }: TableLinesProps) {
-  const format = Object.keys(table.schema.format ?? {})[0];
   return (
     <>
       <tr>
@@ -172,7 +171,7 @@ function TableLines({ table, connector, open, onToggle, onDelete }: TableLinesPr
         <td>
           <Tag>{table.table_type}</Tag>
         </td>
-        <td>{format ?? <span className="muted">–</span>}</td>
+        <td>{table.schema.format?.type ?? <span className="muted">–</span>}</td>
         <td className="num">{table.schema.fields.length}</td>
         <td className="right">{table.consumers}</td>
         <td className="muted">{formatAge(table.created_at)}</td>

@@ -57,9 +57,9 @@ export function schemaOf(draft: SchemaDraft, formats: boolean): ConnectionSchema
   const raw = draft.format === "raw_string" || draft.format === "raw_bytes";
   const uses = draft.source === "definition" && definition;
   return {
-    format: { [draft.format]: {} },
+    format: { type: draft.format },
     fields: raw || uses ? [] : draft.fields.filter((field) => field.name.trim() !== ""),
-    definition: uses ? { [definition.key]: draft.definition } : null,
+    definition: uses ? { type: definition.key, schema: draft.definition } : null,
   };
 }
 

@@ -31,8 +31,6 @@ export function StateTab({ pipeline, job }: { pipeline: string; job: Job }) {
   if (checkpoints.data?.length === 0) {
     return <Empty title="No checkpoint yet">The tables of the operators are shown when the first epoch is committed.</Empty>;
   }
-  const after = epoch ?? epochs[0]?.epoch;
-  const other = epochs.find((one) => after !== undefined && one.epoch < after)?.epoch ?? epochs[0]?.epoch;
   const show = (table: StateTable) => {
     const text = `SELECT * FROM ${table.sql_name} LIMIT 100`;
     setQuery(text);
@@ -67,14 +65,7 @@ export function StateTab({ pipeline, job }: { pipeline: string; job: Job }) {
         {!tables.data && !tables.error && <Loading />}
         {tables.data?.length === 0 && <Empty title="No operator of this pipeline keeps a table" />}
         {tables.data && tables.data.length > 0 && (
-          <Tables
-            tables={tables.data}
-            onShow={show}
-            {...(other !== undefined &&
-              after !== undefined && {
-                onCompare: (table: StateTable) => setCompared({ table, before: Math.min(other, after), after: Math.max(other, after) }),
-              })}
-          />
+          <Tables tables={tables.data} onShow={show} onCompare={(table) => setCompared({ table, before: null, after: epoch })} />
         )}
       </section>
       {compared && (
@@ -132,7 +123,7 @@ export function StateTab({ pipeline, job }: { pipeline: string; job: Job }) {
 interface TablesProps {
   tables: StateTable[];
   onShow: (table: StateTable) => void;
-  onCompare?: (table: StateTable) => void;
+  onCompare: (table: StateTable) => void;
 }
 
 function Tables({ tables, onShow, onCompare }: TablesProps) {
@@ -174,11 +165,9 @@ function Tables({ tables, onShow, onCompare }: TablesProps) {
                 <Button small icon="table" onClick={() => onShow(table)}>
                   Show rows
                 </Button>{" "}
-                {onCompare && (
-                  <Button small onClick={() => onCompare(table)}>
-                    Compare…
-                  </Button>
-                )}
+                <Button small onClick={() => onCompare(table)}>
+                  Compare…
+                </Button>
               </td>
             </tr>
           ))}
@@ -200,11 +189,16 @@ interface ComparedProps {
 function Compared({ pipeline, job, epochs, compared, onChange }: ComparedProps) {
   const { data, error, isFetching } = useStateComparison(pipeline, job, compared);
   const { table, before, after } = compared;
-  const choose = (label: string, value: number, set: (epoch: number) => Comparison) => (
+  const choose = (label: string, otherwise: string, value: number | null, set: (epoch: number | null) => Comparison) => (
     <label className="row small">
       {label}
-      <select className="select auto" value={value} onChange={(event) => onChange(set(Number(event.target.value)))}>
-        {(epochs.includes(value) ? epochs : [value, ...epochs]).map((one) => (
+      <select
+        className="select auto"
+        value={value ?? ""}
+        onChange={(event) => onChange(set(event.target.value === "" ? null : Number(event.target.value)))}
+      >
+        <option value="">{otherwise}</option>
+        {(value === null || epochs.includes(value) ? epochs : [value, ...epochs]).map((one) => (
           <option key={one} value={one}>
             {one}
           </option>
@@ -218,8 +212,8 @@ function Compared({ pipeline, job, epochs, compared, onChange }: ComparedProps) 
         <h2 className="grow clip">
           {table.operator_id}.{table.table}
         </h2>
-        {choose("Epoch", before, (epoch) => ({ ...compared, before: epoch }))}
-        {choose("and epoch", after, (epoch) => ({ ...compared, after: epoch }))}
+        {choose("Epoch", "the oldest", before, (epoch) => ({ ...compared, before: epoch }))}
+        {choose("and epoch", "the latest", after, (epoch) => ({ ...compared, after: epoch }))}
         <Button small onClick={() => onChange(null)}>
           Close
         </Button>
@@ -233,7 +227,7 @@ function Compared({ pipeline, job, epochs, compared, onChange }: ComparedProps) 
       {data && (
         <>
           <p className="bar-note muted small" role="status">
-            {plural(data.rows_before, "row")} in epoch {before}, {data.rows_after} in epoch {after}: {data.added} added, {data.removed}{" "}
+            {plural(data.rows_before, "row")} in epoch {data.before}, {data.rows_after} in epoch {data.after}: {data.added} added, {data.removed}{" "}
             removed, {data.changed} changed{data.hasMore ? `; the first ${data.changes.length} are shown` : ""}
           </p>
           {data.changes.length > 0 && <Rows label="Rows that differ" rows={data.changes.map(rowOf)} />}

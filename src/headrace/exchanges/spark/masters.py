@@ -92,10 +92,21 @@ def address_of(master: str) -> tuple[str, int] | None:
     return _kubernetes_address(master) if master.startswith(_KUBERNETES) else None
 
 
+def check_form(master: str) -> None:
+    """Raise an error if the URL is of no kind of master, without asking anybody."""
+    is_known = (
+        _LOCAL.fullmatch(master)
+        or _LOCAL_CLUSTER.fullmatch(master)
+        or master.startswith((_STANDALONE, _KUBERNETES, _CONNECT))
+        or master == "yarn"
+    )
+    if not is_known:
+        raise ConfigurationError(f"`{shown_master(master)}` is not a Spark master", hint=_advice(master))
+
+
 def check_master(master: str, *, environ: Mapping[str, str]) -> None:
     """Raise an error if the URL is not that of a master, or the master does not answer."""
-    if _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
-        return
+    check_form(master)
     if is_standalone(master):
         _check_standalone(master)
     elif master.startswith(_KUBERNETES):
@@ -104,8 +115,6 @@ def check_master(master: str, *, environ: Mapping[str, str]) -> None:
         _check_yarn(environ)
     elif master.startswith(_CONNECT):
         _check_connect(master)
-    else:
-        raise ConfigurationError(f"`{shown_master(master)}` is not a Spark master", hint=_advice(master))
 
 
 def _advice(master: str) -> str:

@@ -14,7 +14,7 @@ from headrace.server.apart import run_apart
 from headrace.server.catalog import connectors
 from headrace.server.connections import check_options, environ_of, flatten, models_of, split_secrets
 from headrace.server.database import Row
-from headrace.server.errors import RequestError, sentence
+from headrace.server.errors import RequestError, sentence, status_of
 from headrace.server.events import EventAnswer
 from headrace.server.models import (
     AutocompleteView,
@@ -104,26 +104,15 @@ def autocomplete(profile_id: str, service: UseService) -> AutocompleteView:
     try:
         topics = run_apart(kafka_topics, profile["connector"], options)
     except HeadraceError as error:
-        raise RequestError(502, _without(options, profile["connector"], sentence(error))) from None
+        text = _without(options, profile["connector"], sentence(error))
+        raise RequestError(status_of(error), text) from None
     return AutocompleteView(values={"topic": topics})
 
 
 # ---------------------------------------------------------------------------------------------- tables
 
 
-_NO_SCHEMA: dict[str, Any] = {
-    "format": None,
-    "bad_data": None,
-    "framing": None,
-    "fields": [],
-    "definition": None,
-    "inferred": None,
-    "primary_keys": [],
-}
-
-
 def _table_view(row: Row, consumers: int) -> TableView:
-    schema = json.loads(row["schema"]) if row["schema"] else {}
     return TableView(
         id=row["id"],
         name=row["name"],
@@ -132,7 +121,7 @@ def _table_view(row: Row, consumers: int) -> TableView:
         connection_profile=None if row["profile"] is None else _profile_view(row["profile"]),
         table_type=row["table_type"],
         config=row["config"],
-        table_schema={**_NO_SCHEMA, **schema},
+        table_schema={**read_schema(None).view, **json.loads(row["schema"] or "{}")},
         consumers=consumers,
     )
 
@@ -155,12 +144,11 @@ def list_tables(
 def create_table(body: TablePost, service: UseService) -> TableView:
     """Create a connection table: it can be used by its name in the SQL of any pipeline."""
     row = _new_table(service, body)
-    schema = json.loads(row["schema"]) if row["schema"] else {}
     if not json.loads(row["columns"]) and "source" in models_of(body.connector):
-        row, schema = _with_found_columns(service, row, schema)
+        row = _with_found_columns(service, row)
     else:
         _check(service, row)
-    service.connections.add_table({**row, "schema": json.dumps(schema)})
+    service.connections.add_table(row)
     return _table_view(service.connections.table(row["id"]), 0)
 
 
@@ -171,7 +159,7 @@ def _new_table(service: Service, body: TablePost) -> Row:
         body.connector,
         profile_id=body.connection_profile_id,
         config=body.config or {},
-        schema=body.table_schema,
+        schema=schema.view,
         columns=schema.lines,
         format_options=schema.options,
     )
@@ -190,14 +178,15 @@ def _check(service: Service, row: Row) -> None:
     run_apart(check_table, *_arguments(service, row), environ=_environ(service, row))
 
 
-def _with_found_columns(service: Service, row: Row, schema: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
+def _with_found_columns(service: Service, row: Row) -> Row:
     """A table that declares no columns, with those that its source tells."""
     result: dict[str, Any] = run_apart(
         columns_of_table, *_arguments(service, row), environ=_environ(service, row)
     )
     if not result["inferred"]:
-        return row, schema
-    return row, {**schema, "fields": result["fields"], "inferred": True}
+        return row
+    schema = {**json.loads(row["schema"]), "fields": result["fields"], "inferred": True}
+    return {**row, "schema": json.dumps(schema)}
 
 
 @router.delete("/connection_tables/{table_id}")
@@ -236,8 +225,8 @@ def _trial(service: Service, row: Row) -> Iterator[bytes]:
 
 @router.post("/connection_tables/schemas/test")
 def test_schema(body: dict[str, Any]) -> TestMessageView:
-    """Check the definition of a schema."""
+    """Check a schema: its format, its fields, and its definition."""
     schema = read_schema(body)
-    return TestMessageView(
-        error=False, done=True, message=f"{len(schema.lines)} columns: {', '.join(schema.lines)}"
-    )
+    count = len(schema.view["fields"])
+    text = f"{count} column{'' if count == 1 else 's'}: {', '.join(schema.lines)}" if count else "no columns"
+    return TestMessageView(error=False, done=True, message=text)

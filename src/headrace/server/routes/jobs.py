@@ -24,8 +24,9 @@ from headrace.server.checkpoints import (
 )
 from headrace.server.children import LOG
 from headrace.server.database import Row
-from headrace.server.errors import sentence
+from headrace.server.errors import RequestError, sentence
 from headrace.server.events import EventAnswer
+from headrace.server.history import KEPT_SECONDS
 from headrace.server.metrics import SHOWN_SECONDS, operator_metrics, operators_of, progress_of
 from headrace.server.models import (
     CheckpointView,
@@ -44,7 +45,6 @@ from headrace.server.models import (
     StateTableView,
     TapView,
 )
-from headrace.server.monitor import KEPT_SECONDS
 from headrace.server.routes.dependencies import Limit, StartingAfter, UseService, get_service
 from headrace.server.states import AT_REST
 from headrace.server.views import show_job, show_message
@@ -166,17 +166,20 @@ def get_state_comparison(
     service: UseService,
     operator_id: Annotated[str, Query(max_length=1000)],
     table: Annotated[str, Query(max_length=1000)],
-    before: Annotated[int, Query(ge=0)],
-    after: Annotated[int, Query(ge=0)],
+    before: Annotated[int | None, Query(ge=0)] = None,
+    after: Annotated[int | None, Query(ge=0)] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> StateComparisonView:
-    """The rows of a table that are not the same in the checkpoints of two epochs."""
+    """The rows of a table that are not the same in the checkpoints of two epochs.
+
+    Unless told, they are the oldest that is kept and the latest: a running pipeline soon removes others.
+    """
     compared = run_apart(_compare_table, _state_dir(service, job), operator_id, table, before, after, limit)
     return StateComparisonView(**compared)
 
 
 def _compare_table(
-    state_dir: str | None, operator_id: str, table: str, before: int, after: int, limit: int
+    state_dir: str | None, operator_id: str, table: str, before: int | None, after: int | None, limit: int
 ) -> dict[str, Any]:
     return compare_table(state_dir, operator_id, table, before=before, after=after, limit=limit)
 
@@ -196,7 +199,10 @@ def get_logs(
             log.seek(max(0, log.seek(0, 2) - _LONGEST_LOG))
             text = log.read().decode("utf-8", "replace")
     except FileNotFoundError:
-        text = ""
+        if run is not None:
+            last = job["process_run"]
+            raise RequestError(404, f"there is no log of run {run}; the last run is {last}") from None
+        text = ""  # it has not begun
     return PlainTextResponse(text)
 
 

@@ -22,13 +22,20 @@ from headrace.server.models import (
     PreviewPost,
     QueryPost,
     RestartPost,
+    SchedulerConfig,
     ValidationView,
     VersionView,
 )
 from headrace.server.pipelines import DEFAULT_INTERVAL, PREVIEW_SECONDS
 from headrace.server.program import check_file_name
 from headrace.server.routes.dependencies import Limit, StartingAfter, UseAccount, UseService, check_code
-from headrace.server.service import Service, check_env_vars, graph_in
+from headrace.server.service import (
+    Service,
+    check_env_vars,
+    check_scheduler,
+    check_state_url,
+    graph_in,
+)
 from headrace.server.states import AT_REST
 from headrace.server.users import Account
 from headrace.server.views import show_pipeline, show_version, unhidden
@@ -85,7 +92,8 @@ def list_pipelines(
 def create_pipeline(body: PipelinePost, service: UseService, account: UseAccount) -> PipelineView:
     """Create a pipeline and start it."""
     values = program_values(body, body.name)
-    scheduler = {} if body.scheduler_config is None else body.scheduler_config.model_dump(exclude_none=True)
+    scheduler = {} if body.scheduler_config is None else _scheduler(body.scheduler_config)
+    check_state_url(body.state_url)
     env_vars = body.env_vars or {}
     check_env_vars(env_vars)
     check_code(account, {**values, "env_vars": env_vars, "scheduler_config": scheduler})
@@ -240,9 +248,8 @@ def _read_change(service: Service, account: Account, pipeline_id: str, body: Pip
     values = {"query": body.query, **body.model_dump(exclude_none=True, include=_CHANGEABLE)}
     if body.env_vars is not None:
         values["env_vars"] = unhidden(body.env_vars, pipeline["env_vars"])
-    if body.scheduler_config is not None and body.scheduler_config.conf is not None:
-        before = pipeline["scheduler_config"].get("conf") or {}
-        values["scheduler_config"]["conf"] = unhidden(body.scheduler_config.conf, before)
+    if body.scheduler_config is not None:
+        values["scheduler_config"] = _scheduler(body.scheduler_config, pipeline)
     sent = {name: value for name, value in values.items() if pipeline[name] != value}
     check_code(account, {"kind": pipeline["kind"], "query": body.query, **sent})
     changed = {**pipeline, **values}
@@ -253,6 +260,15 @@ def _read_change(service: Service, account: Account, pipeline_id: str, body: Pip
         None if body.ignore_state else service.state_dir(pipeline, job),
     )
     return _Change(pipeline, body, values, compared)
+
+
+def _scheduler(config: SchedulerConfig, pipeline: Row | None = None) -> dict[str, Any]:
+    """A scheduler configuration as it is stored: `***` is the value that the pipeline has."""
+    check_scheduler(config.master, config.conf)
+    values = config.model_dump(exclude_none=True)
+    if config.conf is not None and pipeline is not None:
+        values["conf"] = unhidden(config.conf, pipeline["scheduler_config"].get("conf") or {})
+    return values
 
 
 _CHANGEABLE = {
@@ -283,9 +299,9 @@ def patch_pipeline(
         settings["checkpoint_interval_micros"] = body.checkpoint_interval_micros
     if body.env_vars is not None:
         check_env_vars(body.env_vars)
-        settings["env_vars"] = body.env_vars
+        settings["env_vars"] = unhidden(body.env_vars, pipeline["env_vars"])
     if body.scheduler_config is not None:
-        settings["scheduler_config"] = body.scheduler_config.model_dump(exclude_none=True)
+        settings["scheduler_config"] = _scheduler(body.scheduler_config, pipeline)
     check_code(account, settings)
     with service.database.transaction():
         if body.parallelism is not None:
