@@ -22,7 +22,7 @@ from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import BY_ORDER, Envelope, EnvelopeKind, batches_of
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import SplitTask, run_split, run_stage
-from headrace.model.ahead import Ahead, FollowedSource, Follower, HandlesAhead, Positions, ahead_node
+from headrace.model.ahead import STAYS, Ahead, FollowedSource, Follower, HandlesAhead, Positions, ahead_node
 from headrace.model.operator import Offset, OperatorContext, Split, TaskInfo
 from headrace.model.plan import PlanNode
 
@@ -74,6 +74,13 @@ class Resident:
         live, self._live = self._live, None
         if live is not None and live.is_of(tasks, context):
             live.ahead.hand_over()
+        token = STAYS.set(True)
+        try:
+            return self._run(stages, tasks, context)
+        finally:
+            STAYS.reset(token)
+
+    def _run(self, stages: StagePlan, tasks: Sequence[SplitTask], context: EpochContext) -> list[Envelope]:
         envelopes = [envelope for task in tasks for envelope in run_split(stages, context.job, task)]
         for stage in range(1, stages.depth + 1):
             arrived: list[list[Envelope]] = [[] for _ in range(stages.width(stage))]
@@ -151,13 +158,20 @@ class Resident:
         """Whether the epoch should end now."""
         return self._live is not None and self._live.is_held
 
-    def cut(self) -> Positions | None:
-        """End the epoch: how far it has come. None, and it goes on, if it has handled nothing."""
+    def cut(self, at_once: bool) -> Positions | None:
+        """End the epoch: how far it has come. None, and it goes on, if it has handled nothing.
+
+        None also while something is not finished that belongs to it, unless it has to end `at_once`; then
+        `wants_cut` says when it can.
+        """
         if self._live is None:
             raise InternalError("the task is in no epoch")
         while self._live.is_behind and not self._live.is_held:
             self._live.step(self._now)
         if not self._live.has_come_on:
+            return None
+        if self._live.ahead.is_occupied and not at_once:
+            self._live.ahead.rest()
             return None
         self._live.is_held = True
         return self._live.positions

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from contextvars import ContextVar
 
 import pyarrow as pa
 
@@ -18,6 +19,9 @@ from headrace.base.errors import ConfigurationError
 from headrace.base.execution import ExecutionMode
 from headrace.model.operator import Offset, OperatorContext
 from headrace.model.plan import Plan, PlanNode
+
+STAYS: ContextVar[bool] = ContextVar("stays", default=False)
+"""Whether the epoch runs in a task that stays, and that handles rows ahead of the next one."""
 
 
 class Follower(ABC):
@@ -60,6 +64,15 @@ class Ahead(ABC):
     @abstractmethod
     def is_busy(self) -> bool:
         """Whether there is more to handle at once."""
+
+    @property
+    @abstractmethod
+    def is_occupied(self) -> bool:
+        """Whether the epoch cannot end yet, because a process has not handled what it was given."""
+
+    @abstractmethod
+    def rest(self) -> None:
+        """Do nothing that would keep the epoch from ending; `wants_cut` says when it can."""
 
     @abstractmethod
     def handle(self, received: Sequence[tuple[int, pa.RecordBatch]], *, now: float) -> None:

@@ -38,6 +38,9 @@ from headrace.dataflow.runtime.messages import check_metadata, to_array, to_date
 _ANSWER = 0.1
 """Seconds that a node which takes only what waits gives the dataflow to say whether anything does."""
 
+_DRAIN = 1.0
+"""The same for a node that takes all that waits."""
+
 _LEVELS = {
     "error": "error",
     "critical": "error",
@@ -65,7 +68,7 @@ class Node:
         self._encoder, self._decoder = Encoder(), Decoder()
         self._reading, self._writing = threading.RLock(), threading.Lock()
         self._events: deque[dict[str, Any]] = deque()
-        self._handled = self._asked = 0
+        self._handled, self._asked = 0, -1
         self._question = self._answered = 0
         """The last question whether an event waits, and the last one to which the answer was no."""
         self._ending = False
@@ -118,6 +121,8 @@ class Node:
 
     def drain(self) -> list[dict[str, Any]]:
         """All events that are waiting at the inputs already."""
+        with self._reading:
+            self._look(_DRAIN)
         return list(iter(self.try_recv, None))
 
     def is_empty(self) -> bool:
@@ -264,7 +269,7 @@ class Node:
                 self._write(ask_frame(self._asked))
         return None
 
-    def _look(self) -> None:
+    def _look(self, patience: float = _ANSWER) -> None:
         """Fetch a queued event from the dataflow, unless one is here already."""
         if self._events or self._ending:
             return
@@ -272,7 +277,7 @@ class Node:
         self._asked = self._handled
         with self._writing:
             self._write(ask_frame(self._handled, self._question))
-        deadline = time.monotonic() + _ANSWER
+        deadline = time.monotonic() + patience
         while self._arrived(max(0.0, deadline - time.monotonic())):
             if self._events or self._over or self._answered == self._question:
                 return

@@ -38,14 +38,24 @@ class RuntimeAhead(Ahead):
 
     @property
     def wants_cut(self) -> bool:
-        """Whether a unit has failed, all have ended, or much has been sent."""
+        """Whether a unit has failed, all have ended, much has been sent, or all rest that should."""
         scheduler = self._instance.scheduler
         return (
             scheduler.failure is not None
             or scheduler.stop_all
             or (bool(self._runtime.spec.units) and scheduler.over)
             or self._bytes > GATHERED_BYTES
+            or (scheduler.rests and not scheduler.is_occupied)
         )
+
+    @property
+    def is_occupied(self) -> bool:
+        """Whether a process has events that it has not handled."""
+        return self._instance.scheduler.is_occupied
+
+    def rest(self) -> None:
+        """Give processes no more events, so that the epoch can end."""
+        self._instance.scheduler.rests = True
 
     def handle(self, received: Sequence[tuple[int, pa.RecordBatch]], *, now: float) -> None:
         """Handle messages, and what processes have sent."""
