@@ -353,14 +353,19 @@ SEND_TWENTY = """
     for number in range(20):
         node.next()
         node.send_output("n", pa.array([number]))
+    node.next()
+    open("sent", "w").close()
 """
 DRAIN_LATER = """
+    import os
     import time
 
     from dora import Node
 
     node = Node()
-    time.sleep(4)
+    while not os.path.exists("sent"):
+        time.sleep(0.1)
+    time.sleep(1)
     print([event["value"][0].as_py() for event in node.drain() if event["type"] == "INPUT"])
     print([event["type"] for event in node])
 """

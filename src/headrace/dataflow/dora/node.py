@@ -121,9 +121,14 @@ class Node:
 
     def drain(self) -> list[dict[str, Any]]:
         """All events that are waiting at the inputs already."""
+        events: list[dict[str, Any]] = []
         with self._reading:
-            self._look(_DRAIN)
-        return list(iter(self.try_recv, None))
+            while True:
+                self._look(_DRAIN)
+                event = self._take() if self._events else None
+                if event is None:
+                    return events
+                events.append(event)
 
     def is_empty(self) -> bool:
         """Whether no event is waiting at an input yet."""

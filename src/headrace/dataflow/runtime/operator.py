@@ -222,7 +222,7 @@ class _Instance:
         for host in self._keeper_hosts():
             host.epoch = task.epoch
         self.scheduler.enter(task.subtask, task.epoch)
-        self.scheduler.rests = False
+        self.scheduler.begin_epoch()
         self._look()
         self.epoch, self.ahead = -1, frozenset(feeds)
 
@@ -515,14 +515,19 @@ class DataflowRuntime(ArrowOperator, HandlesAhead):
 
     # ------------------------------------------------------------------ an epoch
 
-    def ahead(self, ctx: OperatorContext, inputs: Collection[int]) -> RuntimeAhead | None:
+    def ahead(
+        self,
+        ctx: OperatorContext,
+        inputs: Collection[int],
+        publish: Mapping[str, Callable[[pa.RecordBatch], None]],
+    ) -> RuntimeAhead | None:
         """Handle messages as they come, until their epoch does."""
         instance = ctx.resource("instances", dict[int, _Instance]).get(0)
         if self.spec.parallel is not None or instance is None or instance.epoch != ctx.task_info.epoch - 1:
             return None
         self._instances = {0: instance}
         instance.go_ahead(ctx.task_info, inputs)
-        return RuntimeAhead(self, instance, ctx.task_info)
+        return RuntimeAhead(self, instance, ctx.task_info, publish)
 
     def _handle_received(self, ctx: OperatorContext, collector: Collector) -> None:
         """Handle the messages of this epoch that were not handled before it was planned."""
@@ -581,6 +586,10 @@ class DataflowRuntime(ArrowOperator, HandlesAhead):
                 if instance.scheduler.stop_all or instance.scheduler.over:
                     instance.scheduler.end("MANUAL" if instance.scheduler.stop_all else "ALL_INPUTS_CLOSED")
                 instance.settle()
+                if instance.scheduler.failure is not None:
+                    # Processes hear that their inputs have closed before the run ends.
+                    instance.scheduler.wait_for_processes()
+                    instance.settle()
 
     def _wait_for_processes(self) -> None:
         for instance in self._instances.values():

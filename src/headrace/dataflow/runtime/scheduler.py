@@ -55,6 +55,12 @@ _QUICK, _SLOW = 0.005, 0.02
 """Seconds: a process that needs less for what it was given gets more the next time. One that needs more gets
 one event after the other, so that its epoch can end."""
 
+_LONG = 0.05
+"""Seconds after which nobody waits for the end of an event: an epoch that is due ends later."""
+
+_OVERDUE = 2.0
+"""Seconds after which the end of an epoch that is due counts more: slow processes then get no more events."""
+
 _RESOLUTION = 0.0001
 """How many seconds the messages of one sender may have the same timestamp: making one takes long."""
 
@@ -154,6 +160,8 @@ class _Running:
         self.closes = False
         """Whether its last input has closed, and it has yet to handle what it was given."""
         self.portion = 1
+        self.is_slow = False
+        """Whether what it was given last took long."""
         self.given = 0.0
         """When it was given events, by the monotonic clock."""
         self.routes: dict[str, tuple[list[_Queue], list[Emit]]] = {}
@@ -218,6 +226,8 @@ class Scheduler:
         """The time of the epoch, by which inputs are silent."""
         self.rests = False
         """Whether processes that handle events while others run are given no more."""
+        self._due: float | None = None
+        """Since when the epoch should end as soon as no such process has an event, by the monotonic clock."""
         self._waits = True
         self.stop_all = False
         self.failure: UnitFailure | None = None
@@ -285,6 +295,7 @@ class Scheduler:
                 queue.dropped = memory.dropped.get(input_id, 0)
                 queue.heard = memory.heard.get(input_id)
             self._guarded(running, lambda running=running: running.host.start(states.get(running.address)))  # type: ignore[misc]
+        pa.array([0])  # imports pandas if it is there: not while the first message waits
         started = [running for running in self._units.values() if running.alive]
         for running in started:
             self._guarded(running, running.host.wait_until_ready)
@@ -348,13 +359,27 @@ class Scheduler:
     def stay(self) -> None:
         """From now on no unit waits while a process handles an event: messages for it wait at its inputs.
 
-        Such a process can come to rest, and then its epoch can end; `rests` says that it should.
+        Such a process can come to rest, and then its epoch can end.
         """
         self._let_wait(False)
 
+    def end_epoch(self) -> None:
+        """Let processes come to rest: `can_end` says when they have."""
+        if self._due is None:
+            self._due = clock.monotonic()
+
+    def begin_epoch(self) -> None:
+        """Give processes events again."""
+        self._due, self.rests = None, False
+
+    @property
+    def can_end(self) -> bool:
+        """Whether the epoch should end, and no process has an event that it has not handled."""
+        return self._due is not None and not self.is_occupied
+
     def wait_for_processes(self) -> None:
         """From now on what waits for a process is handled before anything goes on."""
-        self.rests = False
+        self.begin_epoch()
         self._let_wait(True)
         for running in self._units.values():
             if running.alive and running.turn:
@@ -373,7 +398,19 @@ class Scheduler:
     def _can_take(self, running: _Running) -> bool:
         """Whether a unit can be given events now."""
         host = running.host
-        return self._waits or not host.lives_alone or (host.is_free and not self.rests)
+        if self._waits or not host.lives_alone:
+            return True
+        if self.rests or not host.is_free:
+            return False
+        if self._due is None:
+            return True
+        now = clock.monotonic()
+        if not any(
+            other.host.is_occupied and other.alive and now - other.given > _LONG
+            for other in self._units.values()
+        ):
+            return False  # the rest takes a moment
+        return not running.is_slow or now - self._due < _OVERDUE
 
     def settle(self) -> None:
         """Handle all messages, those of units that wait for the newest too."""
@@ -401,12 +438,14 @@ class Scheduler:
             return
         if was_occupied:
             took = clock.monotonic() - running.given
-            running.portion = (
-                min(2 * running.portion, _MOST) if took < _QUICK else 1 if took > _SLOW else running.portion
-            )
+            running.is_slow = took > _SLOW
+            if running.is_slow:
+                running.portion = 1
+            elif took < _QUICK:
+                running.portion = min(2 * running.portion, _MOST)
         if running.closes:
             self._after_close(running)
-        if running.turn and running.alive and self._can_take(running):
+        if running.turn and self._can_take(running):
             self._enqueue(running)
 
     def _take(self, running: _Running) -> None:
@@ -814,18 +853,22 @@ class Scheduler:
         """Tell the processes that read a process that it has failed, or has been started again."""
         if running.unit.kind != "process" or not running.alive:
             return
-        node, inputs = running.unit.node, dict[str, list[str]]()
+        node, inputs = running.unit.node, dict[str, list[_Queue]]()
         for queues, _ in running.routes.values():
             for queue in queues:
-                inputs.setdefault(queue.running.address, []).append(queue.id)
+                inputs.setdefault(queue.running.address, []).append(queue)
         for address, affected in inputs.items():
             reader = self._units[address]
-            if reader is running or not reader.alive or reader.busy or reader.unit.kind != "process":
+            if reader is running or not reader.alive or reader.unit.kind != "process":
                 continue
             event: dict[str, Any] = {"kind": "dora", "type": kind, "id": node}
             if error is not None:
-                event["value"] = {"source_node_id": node, "error": error, "affected_input_ids": affected}
-            self._handle(reader, [event], goes_on=True)
+                names = [queue.id for queue in affected]
+                event["value"] = {"source_node_id": node, "error": error, "affected_input_ids": names}
+            # Behind what it has sent before, where an end of its output comes too: nobody's room.
+            affected[0].items.append(event)
+            if len(affected[0].items) == 1:
+                self._has_turn(affected[0])
 
     def _may_restart(self, running: _Running) -> bool:
         allowed = running.unit.restart.again(running.restarts, clock.time())
