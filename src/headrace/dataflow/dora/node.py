@@ -35,7 +35,10 @@ from headrace.dataflow.runtime.link import (
 )
 from headrace.dataflow.runtime.messages import check_metadata, to_array, to_datetime
 
-_ANSWER = 0.1
+_SHORT = 0.1
+"""Seconds: a node that waits no longer for its next event takes only what waits."""
+
+_ANSWER = 0.3
 """Seconds that a node which takes only what waits gives the dataflow to say whether anything does."""
 
 _DRAIN = 1.0
@@ -103,7 +106,7 @@ class Node:
         """The next event; None when no more will come, an ERROR event after `timeout` seconds without one."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._reading:
-            if timeout is not None and timeout <= _ANSWER:
+            if timeout is not None and timeout <= _SHORT:
                 self._look()  # what waits is available, however short the time is
             while True:
                 event = self._take()
