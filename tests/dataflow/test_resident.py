@@ -277,6 +277,126 @@ def test_the_messages_of_an_epoch_are_handled_before_it_ends(tmp_path: Path) -> 
     assert max(len(sizes) for sizes in seen.values()) >= 3, seen
 
 
+SLOW_BESIDE_FAST = """
+    nodes:
+      - id: slow
+        path: slow.py
+        inputs: {n: {source: fast/n, queue_size: 1, queue_policy: drop_oldest}}
+        outputs: [done]
+      - id: fast
+        operator: {python: fast.py, inputs: {tick: dora/timer/millis/20}, outputs: [n]}
+      - id: log
+        operator: {python: log.py, inputs: {done: slow/done}}
+"""
+SLOW = """
+    import time
+
+    from dora import Node
+
+    node = Node()
+    for event in node:
+        if event["type"] == "INPUT":
+            time.sleep(1.5)
+            node.send_output("done", event["value"])
+"""
+FAST = """
+    import time
+
+    import pyarrow as pa
+    from dora import DoraStatus
+
+    class Operator:
+        def __init__(self):
+            self.times = []
+
+        def on_event(self, dora_event, send_output):
+            if dora_event["type"] == "INPUT":
+                self.times.append(time.monotonic())
+                send_output("n", pa.array([len(self.times)]))
+                if len(self.times) == 300:
+                    gaps = [late - early for early, late in zip(self.times, self.times[1:])]
+                    print(sum(gap > 1.0 for gap in gaps[50:]))
+                    return DoraStatus.STOP
+            return DoraStatus.CONTINUE
+"""
+
+
+def test_a_process_that_needs_long_for_an_event_holds_up_no_other_unit(tmp_path: Path) -> None:
+    file = write_dataflow(tmp_path / "flow", dataflow=SLOW_BESIDE_FAST, slow=SLOW, fast=FAST, log=LOG)
+    outcome = run_dataflow(file, state_dir=tmp_path / "state", execution="resident")
+    assert outcome.exit_code == 0, outcome.error
+    assert outcome.logs["fast"] == ["0"]
+    done = [value[0] for _, value in map(json.loads, outcome.logs["log"][:-1])]
+    assert 2 <= len(done) < 50, done
+    assert done == sorted(done)
+    assert done[-1] == 300  # the newest is what is left
+    # An epoch ends while the process rests, and no other begins in the middle of an event.
+    assert outcome.result is not None
+    assert outcome.result.epochs <= len(done) + 4
+
+
+ASLEEP = """
+    nodes:
+      - id: send
+        path: send.py
+        inputs: {tick: {source: dora/timer/millis/10, queue_size: 100}}
+        outputs: [n]
+      - id: receive
+        path: receive.py
+        inputs: {n: {source: send/n, queue_size: 100}}
+"""
+SEND_TWENTY = """
+    import pyarrow as pa
+    from dora import Node
+
+    node = Node()
+    for number in range(20):
+        node.next()
+        node.send_output("n", pa.array([number]))
+    node.next()
+    open("sent", "w").close()
+"""
+DRAIN_LATER = """
+    import os
+    import time
+
+    from dora import Node
+
+    node = Node()
+    while not os.path.exists("sent"):
+        time.sleep(0.1)
+    time.sleep(1)
+    print([event["value"][0].as_py() for event in node.drain() if event["type"] == "INPUT"])
+    print([event["type"] for event in node])
+"""
+
+
+def test_a_process_that_asks_late_is_given_all_that_others_have_sent_meanwhile(tmp_path: Path) -> None:
+    file = write_dataflow(tmp_path / "flow", dataflow=ASLEEP, send=SEND_TWENTY, receive=DRAIN_LATER)
+    outcome = run_dataflow(file, state_dir=tmp_path / "state", execution="resident")
+    assert outcome.exit_code == 0, outcome.error
+    drained, rest = outcome.logs["receive"]
+    assert json.loads(drained) == list(range(20))
+    assert rest in {"[]", "['INPUT_CLOSED', 'STOP']", "['STOP']"}
+
+
+def test_what_waits_for_an_occupied_process_when_a_run_stops_is_handled_by_the_next(tmp_path: Path) -> None:
+    slow = SLOW.replace("1.5", "0.4")
+    text = SLOW_BESIDE_FAST.replace(", queue_size: 1, queue_policy: drop_oldest", ", queue_size: 1000")
+    fast = FAST.replace("== 300", "== 20").replace("gaps[50:]", "gaps[500:]")
+    file = write_dataflow(tmp_path / "flow", dataflow=text, slow=slow, fast=fast, log=LOG)
+    first = run_dataflow(file, state_dir=tmp_path / "state", execution="resident", stop_after=4)
+    second = run_dataflow(file, state_dir=tmp_path / "state", execution="resident")
+    assert (first.reason, second.reason) == ("stopped", "finished")
+    done = [
+        value[0]
+        for outcome in (first, second)
+        for _, value in map(json.loads, outcome.logs.get("log", []))
+        if isinstance(value, list)
+    ]
+    assert done == list(range(1, 21))
+
+
 REFUSED = {
     "a parallel unit": (
         """
