@@ -55,7 +55,7 @@ def array_of(lists: pa.Array) -> pa.Array:
 
 def array_of_texts(lists: pa.Array) -> pa.Array:
     """Lists of strings as JSON arrays."""
-    return _joined(lists, lambda texts: f"[{', '.join(texts)}]", item=_quote)
+    return _joined(lists, lambda texts: f"[{', '.join(texts)}]", convert=_quote)
 
 
 def object_of(lists: pa.Array) -> pa.Array:
@@ -75,7 +75,7 @@ def compact_array_of(lists: pa.Array) -> pa.Array:
 
 def compact_array_of_texts(lists: pa.Array) -> pa.Array:
     """Lists of strings as JSON arrays without blanks."""
-    return _joined(lists, lambda texts: f"[{','.join(texts)}]", item=_quote)
+    return _joined(lists, lambda texts: f"[{','.join(texts)}]", convert=_quote)
 
 
 def compact_object_of(lists: pa.Array) -> pa.Array:
@@ -121,9 +121,9 @@ def _spaced(piece: str) -> str:
 
 
 def _joined(
-    lists: pa.Array, build: Callable[[Sequence[str]], str], *, item: Callable[[str], str] = str
+    lists: pa.Array, build: Callable[[Sequence[str]], str], *, convert: Callable[[str], str] = str
 ) -> pa.Array:
     def each(items: Sequence[Any] | None) -> str | None:
-        return None if items is None else build(["null" if one is None else item(one) for one in items])
+        return None if items is None else build(["null" if item is None else convert(item) for item in items])
 
     return pa.array([each(items) for items in lists.to_pylist()], pa.string())
