@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.types.string import TextLoader
 
 from headrace.base.errors import UserError
 from headrace.testing.sqllogictest import Row, find_suites, run_suite
@@ -26,6 +27,8 @@ class PostgresEngine:
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
+        for kind in ("json", "jsonb", "record"):
+            connection.adapters.register_loader(kind, TextLoader)
         for sql in ("DROP SCHEMA IF EXISTS suite CASCADE", "CREATE SCHEMA suite", "SET search_path = suite"):
             connection.execute(sql)
 
