@@ -73,8 +73,8 @@ class ProcessTask:
     def wants_cut(self) -> bool:
         return bool(self._guarded(lambda task: task.wants_cut()))
 
-    def cut(self, at_once: bool) -> Positions | None:
-        positions: Positions | None = self._ask("cut", at_once)
+    def cut(self) -> Positions | None:
+        positions: Positions | None = self._ask("cut")
         return positions
 
     def extend(self, extensions: Mapping[str, Extension]) -> bool:

@@ -20,19 +20,9 @@ from headrace.base.errors import InternalError
 from headrace.engine.chain import NoTables, load_operator, operator_version
 from headrace.engine.context import EpochContext, JobContext
 from headrace.engine.envelope import BY_ORDER, Envelope, EnvelopeKind, batches_of
-from headrace.engine.immediate import ImmediateSink, ImmediateSinks
 from headrace.engine.stages import StagePlan
 from headrace.engine.task import SplitTask, run_split, run_stage
-from headrace.model.ahead import (
-    STAYS,
-    Ahead,
-    FollowedSource,
-    Follower,
-    HandlesAhead,
-    Positions,
-    ahead_node,
-    immediate_sinks,
-)
+from headrace.model.ahead import Ahead, FollowedSource, Follower, HandlesAhead, Positions, ahead_node
 from headrace.model.operator import Offset, OperatorContext, Split, TaskInfo
 from headrace.model.plan import PlanNode
 
@@ -71,19 +61,11 @@ class Resident:
         self._stages: StagePlan | None = None
         self._job: JobContext | None = None
         self._live: _Live | None = None
-        self._immediate: dict[str, ImmediateSinks] = {}
-        """What publishes at once, by the output whose rows it gets."""
 
     def use(self, stages: StagePlan) -> None:
         """Run these stages from the next epoch on."""
         self._stages = stages
         self._live = None
-        self._close_immediate()
-
-    def _close_immediate(self) -> None:
-        immediate, self._immediate = self._immediate, {}
-        for sinks in immediate.values():
-            sinks.close()
 
     def run(self, tasks: Sequence[SplitTask], context: EpochContext) -> list[Envelope]:
         """Run one epoch and return its control records."""
@@ -91,20 +73,7 @@ class Resident:
         self._job = context.job
         live, self._live = self._live, None
         if live is not None and live.is_of(tasks, context):
-            try:
-                for sinks in self._immediate.values():
-                    sinks.flush()
-            except BaseException:
-                self._close_immediate()
-                raise
             live.ahead.hand_over()
-        token = STAYS.set(True)
-        try:
-            return self._run(stages, tasks, context)
-        finally:
-            STAYS.reset(token)
-
-    def _run(self, stages: StagePlan, tasks: Sequence[SplitTask], context: EpochContext) -> list[Envelope]:
         envelopes = [envelope for task in tasks for envelope in run_split(stages, context.job, task)]
         for stage in range(1, stages.depth + 1):
             arrived: list[list[Envelope]] = [[] for _ in range(stages.width(stage))]
@@ -129,17 +98,21 @@ class Resident:
             source.id: self._reader(stages, self._job, node.id, source, onwards, now)
             for source in stages.sources
         }
-        if not self._immediate:
-            readers: dict[str, list[PlanNode]] = {}
-            for sink in immediate_sinks(stages.plan):
-                for edge in stages.plan.inputs(sink.id):
-                    readers.setdefault(edge.output, []).append(sink)
-            self._immediate = {
-                output: ImmediateSinks([ImmediateSink(sink, _context(sink, onwards, now)) for sink in sinks])
-                for output, sinks in readers.items()
-            }
-        publish = {output: sinks.publish for output, sinks in self._immediate.items()}
-        ahead = operator.ahead(_context(node, onwards, now), [edge.input for edge in inputs], publish)
+        ctx = OperatorContext(
+            task_info=TaskInfo(
+                job_id=onwards.job_id,
+                operator_id=node.id,
+                operator_name=node.operator,
+                subtask=0,
+                parallelism=1,
+                key_range=(0, 2**64 - 1),
+                epoch=onwards.epoch,
+            ),
+            tables=NoTables(node.id),
+            time=now,
+            version=operator_version(node),
+        )
+        ahead = operator.ahead(ctx, [edge.input for edge in inputs])
         self._live = None if ahead is None else _Live(ahead, read, onwards)
         return self._live is not None
 
@@ -178,20 +151,13 @@ class Resident:
         """Whether the epoch should end now."""
         return self._live is not None and self._live.is_held
 
-    def cut(self, at_once: bool) -> Positions | None:
-        """End the epoch: how far it has come. None, and it goes on, if it has handled nothing.
-
-        None also while something is not finished that belongs to it, unless it has to end `at_once`; then
-        `wants_cut` says when it can.
-        """
+    def cut(self) -> Positions | None:
+        """End the epoch: how far it has come. None, and it goes on, if it has handled nothing."""
         if self._live is None:
             raise InternalError("the task is in no epoch")
         while self._live.is_behind and not self._live.is_held:
             self._live.step(self._now)
         if not self._live.has_come_on:
-            return None
-        if self._live.ahead.is_occupied and not at_once:
-            self._live.ahead.rest()
             return None
         self._live.is_held = True
         return self._live.positions
@@ -200,24 +166,6 @@ class Resident:
         if self._stages is None:
             raise InternalError("the task has no stages to run")
         return self._stages
-
-
-def _context(node: PlanNode, onwards: Onwards, now: float) -> OperatorContext:
-    """What an operator gets that works before its epoch is planned."""
-    return OperatorContext(
-        task_info=TaskInfo(
-            job_id=onwards.job_id,
-            operator_id=node.id,
-            operator_name=node.operator,
-            subtask=0,
-            parallelism=1,
-            key_range=(0, 2**64 - 1),
-            epoch=onwards.epoch,
-        ),
-        tables=NoTables(node.id),
-        time=now,
-        version=operator_version(node),
-    )
 
 
 class _Followed:

@@ -42,11 +42,8 @@ class ResidentTask(Protocol):
     def wants_cut(self) -> bool:
         """Whether the epoch should end now."""
 
-    def cut(self, at_once: bool) -> Positions | None:
-        """End the epoch; None if it has handled nothing, and stays open.
-
-        None also while it cannot end, unless it has to `at_once`; then `wants_cut` says when.
-        """
+    def cut(self) -> Positions | None:
+        """End the epoch; None if it has handled nothing, and stays open."""
 
     def extend(self, extensions: Mapping[str, Extension]) -> bool:
         """Read sources further; False, and nothing is, while it is behind or the epoch should end."""
@@ -140,7 +137,7 @@ class StayingExchange:
             if not is_due and not self._is_due and not self._stop.is_set():
                 return None
             self._is_due = False
-            self._positions = self._task.cut(self._stop.is_set())
+            self._positions = self._task.cut()
         except BaseException:
             self.is_ahead = False
             raise
@@ -205,9 +202,9 @@ class LocalTask:
             self._resident.step()
         return self._resident.wants_cut
 
-    def cut(self, at_once: bool) -> Positions | None:
+    def cut(self) -> Positions | None:
         """End the epoch."""
-        return self._resident.cut(at_once)
+        return self._resident.cut()
 
     def extend(self, extensions: Mapping[str, Extension]) -> bool:
         """Read sources further."""

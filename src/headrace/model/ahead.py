@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -19,9 +18,6 @@ from headrace.base.errors import ConfigurationError
 from headrace.base.execution import ExecutionMode
 from headrace.model.operator import Offset, OperatorContext
 from headrace.model.plan import Plan, PlanNode
-
-STAYS: ContextVar[bool] = ContextVar("stays", default=False)
-"""Whether the epoch runs in a task that stays, and that handles rows ahead of the next one."""
 
 
 class Follower(ABC):
@@ -65,15 +61,6 @@ class Ahead(ABC):
     def is_busy(self) -> bool:
         """Whether there is more to handle at once."""
 
-    @property
-    @abstractmethod
-    def is_occupied(self) -> bool:
-        """Whether the epoch cannot end yet, because a process has not handled what it was given."""
-
-    @abstractmethod
-    def rest(self) -> None:
-        """Do nothing that would keep the epoch from ending; `wants_cut` says when it can."""
-
     @abstractmethod
     def handle(self, received: Sequence[tuple[int, pa.RecordBatch]], *, now: float) -> None:
         """Handle rows, each with the number of its input, and what happened besides."""
@@ -90,21 +77,6 @@ class Ahead(ABC):
         """A file that can be read when something has happened besides rows; None if nothing can."""
 
 
-class PublishesAtOnce(ABC):
-    """A sink that can publish rows before their epoch is committed: at least once."""
-
-    immediate: bool = False
-    """Whether it is asked to, by rows that a resident task handles ahead."""
-
-    def why_not_immediate(self) -> str | None:
-        """Why this sink, with its options, cannot publish at once; None if it can."""
-        return None
-
-    @abstractmethod
-    def publish(self, rows: Sequence[pa.RecordBatch], ctx: OperatorContext) -> None:
-        """Publish rows, and return when the outside system has them."""
-
-
 class HandlesAhead(ABC):
     """An operator that can handle rows before their epoch is planned."""
 
@@ -114,15 +86,8 @@ class HandlesAhead(ABC):
     """Whether the pipeline runs resident where nothing is declared: all that it reads are messages."""
 
     @abstractmethod
-    def ahead(
-        self,
-        ctx: OperatorContext,
-        inputs: Collection[int],
-        publish: Mapping[str, Callable[[pa.RecordBatch], None]],
-    ) -> Ahead | None:
+    def ahead(self, ctx: OperatorContext, inputs: Collection[int]) -> Ahead | None:
         """Begin an epoch before it is planned, with the rows of these inputs.
-
-        Rows for the outputs in `publish` are given to it at once, and not to the epoch.
 
         None if this process does not have the operator as it was at the end of the epoch before.
         """
@@ -137,17 +102,7 @@ def requested_mode(plan: Plan) -> ExecutionMode:
     """The execution mode that the pipeline declares."""
     node = ahead_node(plan)
     operator = None if node is None else _load(node)
-    mode = operator.execution if isinstance(operator, HandlesAhead) else "auto"
-    return "resident" if mode == "auto" and immediate_sinks(plan) else mode
-
-
-def immediate_sinks(plan: Plan) -> Sequence[PlanNode]:
-    """The sinks of a plan that are asked to publish at once."""
-    return [node for node in plan.nodes if node.role == "sink" and _is_immediate(_load(node))]
-
-
-def _is_immediate(operator: object) -> bool:
-    return isinstance(operator, PublishesAtOnce) and operator.immediate
+    return operator.execution if isinstance(operator, HandlesAhead) else "auto"
 
 
 def why_not_resident(plan: Plan) -> str | None:
@@ -185,12 +140,6 @@ def is_resident(plan: Plan, setting: ExecutionMode, *, available_now: bool = Fal
     """
     mode = requested_mode(plan) if setting == "auto" else setting
     if mode != "resident":
-        if immediate := immediate_sinks(plan):
-            raise ConfigurationError(
-                f"`{immediate[0].id}` is `immediate`, and `execution` is `{mode}`: only a resident task can "
-                "publish before its epoch is committed",
-                hint="leave `immediate: true` out, or the execution mode",
-            )
         return False
     reason = why_not_resident(plan)
     if reason is None and available_now:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,6 @@ from headrace.connectors.base import (
 )
 from headrace.formats.base import Format
 from headrace.formats.options import FormatOptions
-from headrace.model.ahead import PublishesAtOnce
 from headrace.model.operator import (
     ArrowOperator,
     CheckpointBarrier,
@@ -133,7 +131,7 @@ class StagingSink(Connector, ArrowOperator):
         return by_subtask(data, self.STAGED) if self.parallel else [data]
 
 
-class MessageSink(StagingSink, PublishesAtOnce):
+class MessageSink(StagingSink):
     """A sink that sends a message for each row after the commit point of its epoch.
 
     A connector implements `deliver`, and `attributes` if its messages have more than content. A commit that
@@ -168,14 +166,6 @@ class MessageSink(StagingSink, PublishesAtOnce):
     def _write(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         values = pa.array(self._format.messages(without_event_time(rows)), pa.binary())
         return pa.record_batch({VALUE: values, **self.attributes(rows)})
-
-    def publish(self, rows: Sequence[pa.RecordBatch], ctx: OperatorContext) -> None:
-        """Send a message for each row, and return when they are acknowledged."""
-        for batch in rows:
-            self.check(batch.schema)
-        staged = self.accept(self.write(rows), ctx)
-        if staged:
-            self.deliver(pa.Table.from_batches(staged), uuid.uuid4().hex, ctx)
 
     def handle_commit(self, epoch: int, data: CommitData, ctx: OperatorContext) -> None:
         """Deliver the messages, in the order of subtasks, unless that was done before."""

@@ -92,10 +92,6 @@ class NatsSink(NatsConnector, MessageSink):
         ),
     )
 
-    def why_not_immediate(self) -> str | None:
-        """With a stream each message is identified by its epoch."""
-        return None if self.options.stream is None else "with `stream` messages are identified by their epoch"
-
     def attributes(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
         """Return the subject of each message, if it is in a column."""
         name = self.options.sink_subject_field

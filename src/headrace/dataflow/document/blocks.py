@@ -336,7 +336,7 @@ class NodeBlock(PortBlock):
         "operator": _RESTART | _COPIES,
         "operators": _RESTART | _COPIES,
         "module": frozenset({"inputs", "params"}),
-        "connector": frozenset({"inputs", "outputs", "options", "schema", "immediate"}),
+        "connector": frozenset({"inputs", "outputs", "options", "schema"}),
         "sql": frozenset({"inputs", "outputs"}),
     }
     refused: ClassVar = {
@@ -364,7 +364,7 @@ class NodeBlock(PortBlock):
             for name in OperatorBlock.fields_by_key()
         },
         **{f"{kind}.{name}": reason for kind, reason in _COPY_REASONS.items() for name in _COPIES},
-        "connector": "a connector takes `options`, `schema`, `inputs`, `outputs` and `immediate`",
+        "connector": "a connector takes `options`, `schema`, `inputs` and `outputs`",
         "sql": "a SQL step takes `inputs` and `outputs`",
         "module": "a node with `module` takes `inputs`, `params` and `env`; the rest is in the module's file",
         "python": "write `operator:` around it: `operator: {python: …}`",
@@ -433,10 +433,6 @@ class NodeBlock(PortBlock):
     )
     columns: Columns | None = _used(
         "The columns of the connector with their SQL types, as a mapping or as one text.", alias="schema"
-    )
-    immediate: Annotated[bool, Flag()] | None = _used(
-        "Of a sink: it gets messages as they are sent, at least once, and not when their epoch is committed. "
-        "The dataflow then runs resident."
     )
     parallelism: Annotated[int, Ge(1), Expected("a whole number", read=Scalar.integer)] | None = _used(
         "The number of instances of each operator; with more than one, `partition_by` selects "

@@ -130,8 +130,6 @@ class Unit:
     """Of a connector: its options by name."""
     columns: Mapping[str, str] | None = None
     """Of a connector: its columns with their SQL types."""
-    immediate: bool = False
-    """Of a connector: whether it gets messages before their epoch is committed."""
     sql: str | None = None
     parallelism: int | None = None
     partition_by: str | None = None

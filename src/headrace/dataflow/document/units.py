@@ -264,15 +264,8 @@ class UnitReader:
                 block.key_span("outputs"),
                 "a connector with inputs is a sink: leave `outputs` out, or leave out `inputs`",
             )
-        if block.immediate and role == "source":
-            self.findings.refuse(
-                "`immediate` is for sinks",
-                block.key_span("immediate"),
-                "a connector without inputs is a source: leave it out",
-            )
         return {
             "connector": block.connector.text,
-            "immediate": bool(block.immediate),
             "options": block.options or {},
             "columns": self._columns(block),
         }

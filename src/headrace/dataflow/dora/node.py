@@ -35,14 +35,8 @@ from headrace.dataflow.runtime.link import (
 )
 from headrace.dataflow.runtime.messages import check_metadata, to_array, to_datetime
 
-_SHORT = 0.1
-"""Seconds: a node that waits no longer for its next event takes only what waits."""
-
-_ANSWER = 0.3
+_ANSWER = 0.1
 """Seconds that a node which takes only what waits gives the dataflow to say whether anything does."""
-
-_DRAIN = 1.0
-"""The same for a node that takes all that waits."""
 
 _LEVELS = {
     "error": "error",
@@ -71,7 +65,7 @@ class Node:
         self._encoder, self._decoder = Encoder(), Decoder()
         self._reading, self._writing = threading.RLock(), threading.Lock()
         self._events: deque[dict[str, Any]] = deque()
-        self._handled, self._asked = 0, -1
+        self._handled = self._asked = 0
         self._question = self._answered = 0
         """The last question whether an event waits, and the last one to which the answer was no."""
         self._ending = False
@@ -106,7 +100,7 @@ class Node:
         """The next event; None when no more will come, an ERROR event after `timeout` seconds without one."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._reading:
-            if timeout is not None and timeout <= _SHORT:
+            if timeout is not None and timeout <= _ANSWER:
                 self._look()  # what waits is available, however short the time is
             while True:
                 event = self._take()
@@ -124,14 +118,7 @@ class Node:
 
     def drain(self) -> list[dict[str, Any]]:
         """All events that are waiting at the inputs already."""
-        events: list[dict[str, Any]] = []
-        with self._reading:
-            while True:
-                self._look(_DRAIN)
-                event = self._take() if self._events else None
-                if event is None:
-                    return events
-                events.append(event)
+        return list(iter(self.try_recv, None))
 
     def is_empty(self) -> bool:
         """Whether no event is waiting at an input yet."""
@@ -277,7 +264,7 @@ class Node:
                 self._write(ask_frame(self._asked))
         return None
 
-    def _look(self, patience: float = _ANSWER) -> None:
+    def _look(self) -> None:
         """Fetch a queued event from the dataflow, unless one is here already."""
         if self._events or self._ending:
             return
@@ -285,7 +272,7 @@ class Node:
         self._asked = self._handled
         with self._writing:
             self._write(ask_frame(self._handled, self._question))
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + _ANSWER
         while self._arrived(max(0.0, deadline - time.monotonic())):
             if self._events or self._over or self._answered == self._question:
                 return

@@ -33,9 +33,6 @@ _ALIVE = Fraction(100_000_000)
 
 _SOURCES, _FIRST = -1.0, -0.5
 
-AT_ONCE = " at once"
-"""Behind the name of an output: rows for sinks that get them before their epoch is committed."""
-
 T = TypeVar("T")
 
 
@@ -252,9 +249,6 @@ class _Lowering:
                 p for rows in inputs for p in (rows.ports if isinstance(rows, PlannedStream) else rows)
             )
             behind_runtime = any(not needs_own_task(read) for read in self._reads(unit))
-            if unit.immediate:
-                self._check_immediate(unit)
-                ports = tuple(replace(port, output=f"{port.output}{AT_ONCE}") for port in ports)
             add_sink(self.builder, unit, ports, parallelism=1 if behind_runtime else None)
         elif unit.kind == "sql":
             outputs = {
@@ -271,25 +265,6 @@ class _Lowering:
             self.messages[unit.address] = self.builder.add("source", source, (), id=node_id(unit))
         else:
             self._add_runtime((unit,), node_id(unit))
-
-    def _check_immediate(self, unit: Unit) -> None:
-        """Only what the units of a runtime send is there before its epoch is."""
-        for read in self._reads(unit):
-            if needs_own_task(read):
-                raise placed(
-                    DataflowError,
-                    f"`{unit.address}` is `immediate` and reads `{read.address}`, whose rows come with their "
-                    "epoch",
-                    unit.span,
-                    "read an operator, or leave `immediate` out",
-                )
-        if unit.columns is not None:
-            raise placed(
-                DataflowError,
-                f"`{unit.address}` is `immediate` and has a `schema`",
-                unit.span,
-                "send record batches with the columns that are needed, and leave `schema` out",
-            )
 
     def _rows_of(self, output: Output) -> PlannedStream | tuple[Port, ...]:
         """An output as rows."""
@@ -427,8 +402,7 @@ class _Lowering:
         ports = []
         for output, reader in self._readers(members):
             if reader.kind in {"connector", "sql"}:
-                name = f"{output}{AT_ONCE}" if reader.immediate else str(output)
-                ports.append(RuntimePort(output, name, "rows"))
+                ports.append(RuntimePort(output, str(output), "rows"))
             else:
                 ports.append(
                     RuntimePort(

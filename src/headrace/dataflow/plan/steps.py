@@ -14,7 +14,6 @@ from headrace.base.problems import placed
 from headrace.base.secrets import SECRET
 from headrace.base.spans import Source
 from headrace.dataflow.document.model import Unit
-from headrace.model.ahead import PublishesAtOnce
 from headrace.model.builder import PlanBuilder, Port
 from headrace.model.fragments import Fragment, Function, called_functions, plain_schema
 from headrace.model.operator import ArrowOperator, Collector, OperatorContext
@@ -51,30 +50,16 @@ def add_sink(builder: PlanBuilder, unit: Unit, ports: tuple[Port, ...], *, paral
             ports = (builder.add("operator", conform, [ports], id=name, max_parallelism=parallelism),)
             if any((field.alias or field_name) == "schema" for field_name, field in declared.items()):
                 options.setdefault("schema", columns)
-        what: str | ArrowOperator = unit.connector or ""
-        if unit.immediate:
-            what, options = _immediate_sink(unit, options), {}
-        builder.add("sink", what, [ports], id=node_id(unit), options=options, max_parallelism=parallelism)
+        builder.add(
+            "sink",
+            unit.connector or "",
+            [ports],
+            id=node_id(unit),
+            options=options,
+            max_parallelism=parallelism,
+        )
     except HeadraceError as error:
         raise _of_unit(error, unit) from error
-
-
-def _immediate_sink(unit: Unit, options: Mapping[str, Any]) -> ArrowOperator:
-    """The sink, asked to publish at once; raises a DataflowError if it cannot."""
-    sink = registry.build("sink", unit.connector or "", options)
-    reason = f"`{unit.connector}` writes with the epoch"
-    if isinstance(sink, PublishesAtOnce):
-        reason = sink.why_not_immediate() or ""
-        sink.immediate = True
-    if reason or not isinstance(sink, ArrowOperator):
-        raise placed(
-            DataflowError,
-            f"`{unit.address}` cannot be `immediate`: {reason}",
-            unit.span,
-            "leave it out; the sinks for messages without transactions can be: mqtt, nats without `stream`, "
-            "rabbitmq, webhook, websocket",
-        )
-    return sink
 
 
 def add_sql(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,14 +28,7 @@ class RuntimeAhead(Ahead):
     What they send to other operators is gathered, and leaves with the epoch; so does what they print.
     """
 
-    def __init__(
-        self,
-        runtime: DataflowRuntime,
-        instance: _Instance,
-        task: TaskInfo,
-        publish: Mapping[str, Callable[[pa.RecordBatch], None]],
-    ) -> None:
-        self._publish = publish
+    def __init__(self, runtime: DataflowRuntime, instance: _Instance, task: TaskInfo) -> None:
         self._runtime = runtime
         self._instance = instance
         self._epoch = task.epoch
@@ -45,24 +38,14 @@ class RuntimeAhead(Ahead):
 
     @property
     def wants_cut(self) -> bool:
-        """Whether a unit has failed, all have ended, much has been sent, or all rest that should."""
+        """Whether a unit has failed, all have ended, or much has been sent."""
         scheduler = self._instance.scheduler
         return (
             scheduler.failure is not None
             or scheduler.stop_all
             or (bool(self._runtime.spec.units) and scheduler.over)
             or self._bytes > GATHERED_BYTES
-            or scheduler.can_end
         )
-
-    @property
-    def is_occupied(self) -> bool:
-        """Whether a process has events that it has not handled."""
-        return self._instance.scheduler.is_occupied
-
-    def rest(self) -> None:
-        """Let processes come to rest, so that the epoch can end."""
-        self._instance.scheduler.end_epoch()
 
     def handle(self, received: Sequence[tuple[int, pa.RecordBatch]], *, now: float) -> None:
         """Handle messages, and what processes have sent."""
@@ -78,10 +61,7 @@ class RuntimeAhead(Ahead):
         return self._instance.scheduler.is_busy
 
     def collect(self, batch: pa.RecordBatch, output: str = "") -> None:
-        """Publish what leaves the runtime, or keep it for the epoch."""
-        if output in self._publish:
-            self._publish[output](batch)
-            return
+        """Keep what leaves the runtime."""
         self._instance.gathered.append((batch, output))
         self._bytes += batch.nbytes
 

@@ -37,14 +37,6 @@ class Host(ABC):
     lives_alone: bool = False
     """Whether it can send, and end, while it has no event to handle."""
 
-    waits: bool = True
-    """Whether `handle` returns when all events are handled. If not, a unit that lives by itself is given some
-    only while it `is_free`, and `is_occupied` until it has handled them; `handle` without events looks."""
-    is_free: bool = True
-    is_occupied: bool = False
-    has_more: bool = False
-    """Whether more events wait for the unit than it is given."""
-
     @property
     def has_sent(self) -> bool:
         """Whether it has sent something, or ended, and nobody has taken notice yet."""
@@ -53,12 +45,6 @@ class Host(ABC):
     @abstractmethod
     def start(self, state: bytes | None) -> None:
         """Make the unit ready, as it was when `state` was taken."""
-
-    def wait_until_ready(self) -> None:
-        """Wait until the unit can take its first event; all units are started before one is waited for."""
-
-    def release(self) -> None:
-        """All units are ready: one that has waited for the others goes on."""
 
     @abstractmethod
     def handle(self, events: Sequence[Event], send: Send) -> int:
@@ -72,9 +58,6 @@ class Host(ABC):
     @abstractmethod
     def snapshot(self) -> bytes | None:
         """Everything the unit has to remember; None for one whose memory cannot be saved."""
-
-    def wait(self) -> None:
-        """Wait a moment for a unit that is occupied."""
 
     def finish(self, send: Send) -> None:
         """The unit gets no more events: let it end, and pass on what it still sends."""

@@ -31,7 +31,6 @@ from headrace.base.errors import ExternalError, HeadraceError
 from headrace.base.private import socket_address
 from headrace.dataflow.document.model import Unit
 from headrace.dataflow.runtime.hosts import Event, Host, Log, Send
-from headrace.dataflow.runtime.process import ProcessNode
 from headrace.dataflow.runtime.wakeups import ring, wake
 
 _START_SECONDS = 60.0
@@ -78,7 +77,6 @@ class KeeperHost(Host):
         self._spec = spec
         self._log = log
         self.lives_alone = spec.unit.kind == "process"
-        self.is_free = False
         self._link: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.epoch = 0
@@ -86,22 +84,11 @@ class KeeperHost(Host):
 
     def start(self, state: bytes | None) -> None:
         """Find the keeper or start one; the unit continues if it has finished the previous epoch."""
-        self.is_free = self.is_occupied = False
         if self._link is not None and self._link.poll():
             self._hang_up()  # nothing was asked: another worker has ended this keeper
         if self._link is None:
             self._link = self._connect()
         self._ask("start", self.epoch, state)
-
-    def wait_until_ready(self) -> None:
-        """Wait for the process."""
-        if self.lives_alone and self._link is not None:
-            self._ask("wait_until_ready")
-
-    def release(self) -> None:
-        """Let the process go on."""
-        if self.lives_alone and self._link is not None:
-            self._ask("release")
 
     def _connect(self) -> Connection:
         with contextlib.suppress(OSError):
@@ -128,16 +115,7 @@ class KeeperHost(Host):
 
     def handle(self, events: Sequence[Event], send: Send) -> int:
         """Pass the events to the unit; what it sends is returned."""
-        if self.waits or not self.lives_alone:
-            self.is_occupied = False
-            return int(self._ask("handle", list(events), send=send))
-        status: int
-        status, self.is_free, self.is_occupied = self._ask("give", list(events), self.has_more, send=send)
-        return status
-
-    def wait(self) -> None:
-        """Wait a moment for the process."""
-        self._ask("wait")
+        return int(self._ask("handle", list(events), send=send))
 
     def finish(self, send: Send) -> None:
         """Let the unit end."""
@@ -161,7 +139,6 @@ class KeeperHost(Host):
 
     def restart(self) -> None:
         """Restart, in a new keeper process if the old one has ended."""
-        self.is_free = self.is_occupied = False
         if self._link is None:
             self.start(None)
         else:
@@ -232,7 +209,7 @@ class _Keeper:
         self._lines: deque[tuple[str, str]] = deque()
         """Threads that read what the unit prints append to it at any time: it is emptied, never replaced."""
         self._sent: list[tuple[str, Any, Mapping[str, Any] | None]] = []
-        self._host = _make_host(spec, self.log, self._call, self._ring)
+        self._host = _make_host(spec, self.log, self._call)
         self._finished: int | None = None
         """The last epoch that the unit has finished; None while it has not started."""
         self._within = False
@@ -261,10 +238,6 @@ class _Keeper:
         """Keep a line of the unit for the next worker that asks; any thread may call this."""
         self._lines.append((stream, text))
         self._call()
-
-    def _ring(self) -> None:
-        """The unit is free: a resident task has events for it, perhaps."""
-        self._has_rung = self._has_rung or ring(self._spec.job_id)
 
     def _call(self) -> None:
         """Request an epoch: the unit has messages. A running epoch reads them anyway."""
@@ -307,19 +280,6 @@ class _Keeper:
         finally:
             _flush_printed()
 
-    def _on_give(self, events: list[Event], has_more: bool) -> tuple[int, bool, bool]:
-        self._within, self._has_called, self._has_rung = True, False, False
-        host = self._host
-        if not isinstance(host, ProcessNode):
-            raise TypeError("only a process is given events that it handles later")
-        try:
-            return host.give(events, self._keep, has_more=has_more), host.is_free, host.is_occupied
-        finally:
-            _flush_printed()
-
-    def _on_wait(self) -> None:
-        self._host.wait()
-
     def _on_finish(self) -> None:
         self._host.finish(self._keep)
 
@@ -333,12 +293,6 @@ class _Keeper:
             self._call()  # it came behind the last look
         return state
 
-    def _on_wait_until_ready(self) -> None:
-        self._host.wait_until_ready()
-
-    def _on_release(self) -> None:
-        self._host.release()
-
     def _on_restart(self) -> None:
         self._host.restart()
 
@@ -348,13 +302,15 @@ class _Keeper:
         _flush_printed()
 
 
-def _make_host(spec: KeeperSpec, log: Log, on_sent: Callable[[], None], on_asked: Callable[[], None]) -> Host:
+def _make_host(spec: KeeperSpec, log: Log, on_sent: Callable[[], None]) -> Host:
     if spec.unit.kind == "native":
         from headrace.dataflow.runtime.native import NativeOperator
 
         if spec.unit.file is None:
             raise TypeError("a native unit without a library")
         return NativeOperator(spec.unit.file, address=spec.unit.address, log=log)
+    from headrace.dataflow.runtime.process import ProcessNode
+
     return ProcessNode(
         spec.unit,
         directory=spec.directory,
@@ -362,8 +318,6 @@ def _make_host(spec: KeeperSpec, log: Log, on_sent: Callable[[], None], on_asked
         descriptor=spec.descriptor,
         log=log,
         on_sent=on_sent,
-        on_asked=on_asked,
-        holds=True,
     )
 
 

@@ -32,7 +32,7 @@ from headrace.dataflow.runtime.saved import load_state
 from headrace.dataflow.runtime.scheduler import Emit, Memory, Scheduler
 from headrace.dataflow.runtime.topics import Topics
 from headrace.dataflow.runtime.wakeups import Bell
-from headrace.model.ahead import STAYS, HandlesAhead
+from headrace.model.ahead import HandlesAhead
 from headrace.model.operator import ArrowOperator, CheckpointBarrier, Collector, OperatorContext, TaskInfo
 from headrace.state.config import TableConfig, keyed_table_config
 
@@ -201,9 +201,6 @@ class _Instance:
             self.scheduler.resume(waiting)
             self._reloaded = list(self.spec.changed) if generation < self.spec.generation else []
         self.scheduler.enter(task.subtask, epoch)
-        if STAYS.get():  # processes are given events while the task handles them as they come
-            self.scheduler.stay()
-            self.scheduler.rests = True
         if not self.ahead:  # else it was looked at when the epoch began
             self._look()
         self.epoch = -1
@@ -222,7 +219,6 @@ class _Instance:
         for host in self._keeper_hosts():
             host.epoch = task.epoch
         self.scheduler.enter(task.subtask, task.epoch)
-        self.scheduler.begin_epoch()
         self._look()
         self.epoch, self.ahead = -1, frozenset(feeds)
 
@@ -443,8 +439,6 @@ class DataflowRuntime(ArrowOperator, HandlesAhead):
 
     def handle_stop(self, final: bool, ctx: OperatorContext, collector: Collector) -> None:
         """Tell the units; what they remember stays for the next run, unless it is the end of all."""
-        if final:
-            self._wait_for_processes()
         self._handle_received(ctx, collector)
         self._limit_loops()
         with self._at_work(collector):
@@ -459,7 +453,6 @@ class DataflowRuntime(ArrowOperator, HandlesAhead):
         """All sources have ended: units end after their last events."""
         if not final:
             return
-        self._wait_for_processes()
         self._handle_received(ctx, collector)
         self._limit_loops(whole=True)
         with self._at_work(collector):
@@ -515,19 +508,14 @@ class DataflowRuntime(ArrowOperator, HandlesAhead):
 
     # ------------------------------------------------------------------ an epoch
 
-    def ahead(
-        self,
-        ctx: OperatorContext,
-        inputs: Collection[int],
-        publish: Mapping[str, Callable[[pa.RecordBatch], None]],
-    ) -> RuntimeAhead | None:
+    def ahead(self, ctx: OperatorContext, inputs: Collection[int]) -> RuntimeAhead | None:
         """Handle messages as they come, until their epoch does."""
         instance = ctx.resource("instances", dict[int, _Instance]).get(0)
         if self.spec.parallel is not None or instance is None or instance.epoch != ctx.task_info.epoch - 1:
             return None
         self._instances = {0: instance}
         instance.go_ahead(ctx.task_info, inputs)
-        return RuntimeAhead(self, instance, ctx.task_info, publish)
+        return RuntimeAhead(self, instance, ctx.task_info)
 
     def _handle_received(self, ctx: OperatorContext, collector: Collector) -> None:
         """Handle the messages of this epoch that were not handled before it was planned."""
@@ -586,14 +574,6 @@ class DataflowRuntime(ArrowOperator, HandlesAhead):
                 if instance.scheduler.stop_all or instance.scheduler.over:
                     instance.scheduler.end("MANUAL" if instance.scheduler.stop_all else "ALL_INPUTS_CLOSED")
                 instance.settle()
-                if instance.scheduler.failure is not None:
-                    # Processes hear that their inputs have closed before the run ends.
-                    instance.scheduler.wait_for_processes()
-                    instance.settle()
-
-    def _wait_for_processes(self) -> None:
-        for instance in self._instances.values():
-            instance.scheduler.wait_for_processes()
 
     def _limit_loops(self, *, whole: bool = False) -> None:
         """Limit how long messages circulate in a cycle within an epoch, unless the `whole` has to finish."""

@@ -78,10 +78,6 @@ class Peer(ABC):
         self._code: int | None = None
         self.connected = False
         """Whether it has made its `Node`."""
-        self.on_asked: Callable[[], None] = lambda: None
-        """Called when it asks for its next event."""
-        self.holds = False
-        """Whether its `Node` waits for `release`: the nodes of a dataflow start together."""
         self.answers = False
         """Whether a node that asks is told at once that nothing waits; else who gives it events says so."""
         self._question = 0
@@ -115,16 +111,6 @@ class Peer(ABC):
         """Wait until it has made its `Node`, or has ended; whether it has."""
         with self._changed:
             return self._changed.wait_for(lambda: self.connected or self._code is not None, timeout)
-
-    def release(self) -> None:
-        """Let the process go on behind its `Node`."""
-        with self._changed:
-            held, self.holds = self.holds, False
-            if held and self.connected:
-                self._welcome()
-
-    def _welcome(self) -> None:
-        self.write(setup_frame(self._setup) + self._last, lambda: None)
 
     def write(self, pieces: Pieces, take: Callable[[], None]) -> None:
         """Send frames, calling `take` while they are not read: it may wait for us to take what it sends.
@@ -166,7 +152,7 @@ class Peer(ABC):
         """Send the last frames; one that has not made its `Node` yet gets them when it does."""
         with self._changed:
             self._last = pieces
-            connected = self.connected and not self.holds
+            connected = self.connected
         if connected:
             self.write(pieces, take)
 
@@ -191,19 +177,17 @@ class Peer(ABC):
     def _accept(self) -> None:
         lines: list[Frame | None] = []
         question: int | None = None
-        has_messages = has_asked = False
+        has_messages = False
         with self._changed:
             while self._link.frames:
                 raw = self._link.frames.popleft()
                 kind = kind_of(raw)
                 if kind == FrameKind.HELLO:
+                    self.write(setup_frame(self._setup) + self._last, lambda: None)
                     self.connected = True
-                    if not self.holds:
-                        self._welcome()
                 elif kind == FrameKind.LOG:
                     lines.append(Decoder().decode(raw))
                 elif kind == FrameKind.ASK:
-                    has_asked = True
                     question = question_of(raw) or question
                     if self._frames and kind_of(self._frames[-1]) == FrameKind.ASK:
                         self._frames[-1] = raw  # a node may ask often; what it asked last counts
@@ -221,8 +205,6 @@ class Peer(ABC):
             self.answer()
         if has_messages:
             self._on_sent()
-        elif has_asked:
-            self.on_asked()
         for line in lines:
             assert line is not None
             self._log(line.name, line.value)

@@ -41,9 +41,6 @@ FINISH_GRACE = 120.0
 Sent = tuple[str, pa.Array, int, Mapping[str, Any] | None]
 """What a node has sent: output, array, time in nanoseconds and metadata."""
 
-START_SECONDS = 10.0
-"""How long other nodes wait for a process to make its `Node`, if it has no `startup_timeout`."""
-
 _MOMENT = 0.1
 """Seconds for which what a process sends is passed on before somebody looks whether that is enough."""
 
@@ -57,7 +54,6 @@ class ProcessNode(Host):
     has not made its `Node` within its `startup_timeout`. The process ends with this one, however that ends.
     `log` is called from threads of this object, and so is `on_sent`, when it has sent something or ended.
 
-    With `holds` the `Node` of the first process waits for `release`: the nodes of a dataflow start together.
     A node without inputs has no events to answer to: `receive` gives what it sends. The process of a node
     with `path: dynamic` is started by hand and may join at any time; events before that are dropped.
     """
@@ -75,10 +71,7 @@ class ProcessNode(Host):
         dataflow_id: str | None = None,
         limit: int = UNREAD,
         on_sent: Callable[[], None] = lambda: None,
-        on_asked: Callable[[], None] = lambda: None,
-        holds: bool = False,
     ) -> None:
-        self._holds, self._on_asked = holds, on_asked
         self._unit, self._directory, self._python, self._log = unit, directory, python, log
         self._descriptor = descriptor
         self._dataflow = dataflow_id or str(uuid.uuid4())
@@ -87,9 +80,7 @@ class ProcessNode(Host):
         self._peer: Peer | None = None
         self._encoder, self._decoder = Encoder(), Decoder()
         self._taken: deque[bytes | pa.Buffer] = deque()
-        self._given, self._asked = 0, -1
-        self._started = self._heard = 0.0
-        """When it was started, and when it was given events or said something, by the monotonic clock."""
+        self._given = self._asked = 0
         self._stop: str | None = None
         self._told = False
         self._missed = 0
@@ -99,35 +90,19 @@ class ProcessNode(Host):
         """Start the process; does not wait until it has made its `Node`."""
         self._encoder, self._decoder = Encoder(), Decoder()
         self._taken.clear()
-        self._given, self._asked = 0, -1
+        self._given = self._asked = 0
         self._stop, self._told = None, False
-        self._started = time.monotonic()
         setup = self._setup()
         if self._unit.joins:
             guest = Guest(self._unit.node, setup, log=self._log, limit=self._limit, on_sent=self._on_sent)
             self._peer = guest
             guest.answers = not self._unit.inputs
-            guest.on_asked = self._on_asked
             guest.wait_to_be_joined()
             return
         child = Child(setup, log=self._log, limit=self._limit, on_sent=self._on_sent)
         self._peer = child
         child.answers = not self._unit.inputs
-        child.holds = self._holds
-        child.on_asked = self._on_asked
         child.start(self._command(), cwd=self._directory, env=self._environment())
-
-    def wait_until_ready(self) -> None:
-        """Wait until the process has made its `Node`, or has ended, but not for ever: it may make none."""
-        if not self._unit.joins:
-            limit = self._unit.startup_timeout
-            self._running.wait_for_node(START_SECONDS if limit is None else limit)
-
-    def release(self) -> None:
-        """Let it go on behind its `Node`; no process that is started later waits."""
-        self._holds = False
-        if self._peer is not None:
-            self._peer.release()
 
     def restart(self) -> None:
         """Restart; the process can see it in `Node.is_restart`."""
@@ -135,12 +110,8 @@ class ProcessNode(Host):
         super().restart()
 
     def snapshot(self) -> bytes | None:
-        """None: what a process remembers cannot be saved. Until the next events nothing waits for it.
-
-        For one that was given events by `give` something may wait: who gives it more says so.
-        """
-        if self.waits:
-            self._running.answer(at_once=True)
+        """None: what a process remembers cannot be saved. Until the next events nothing waits for it."""
+        self._running.answer(at_once=True)
         return None
 
     def handle(self, events: Sequence[Event], send: Send) -> int:
@@ -149,7 +120,6 @@ class ProcessNode(Host):
         After a STOP event it returns at once, and what comes then is dropped: `finish` is what waits, and not
         for ever. Without events it passes on what the process has sent since, and says whether it has ended.
         """
-        self.waits = True
         if self._stop is not None:
             self._pass_on(send, time.monotonic() + _MOMENT)
             return CONTINUE
@@ -168,54 +138,11 @@ class ProcessNode(Host):
             if self.ended is not None:
                 self._raise_failure()
                 return STOP
-            if not self.is_occupied:
+            if self._asked >= self._given:
                 return CONTINUE
             deadline = None if limit is None else time.monotonic() + limit
             if not self._running.wait_for_frames(deadline) and self.ended is None:
                 self._give_up(f"has not asked for its next event for {limit:g} s (`health_check_timeout`)")
-
-    def give(self, events: Sequence[Event], send: Send, *, has_more: bool) -> int:
-        """Give the events to a process that is free, and pass on what it has sent; returns at once.
-
-        STOP when it has ended with 0. Without events, and with no more that wait for it, it hears that there
-        are none if it has asked.
-        """
-        if self._stop is not None or any(event["type"] == "STOP" for event in events):
-            return self.handle(events, send)
-        self.waits = self._running.answers = False
-        self._pass_on(send, time.monotonic() + _MOMENT)
-        if self.ended is not None:
-            self._raise_failure()
-            return STOP
-        if events:
-            self._give(events, send)
-            self._heard = time.monotonic()
-        elif not has_more and not self.is_occupied:
-            self._running.answer()
-        self._check_patience(has_more=has_more)
-        return CONTINUE
-
-    def _check_patience(self, *, has_more: bool) -> None:
-        """Give up a process that has been silent for too long."""
-        now, limit, start = time.monotonic(), self._unit.health_timeout, self._unit.startup_timeout
-        if limit is not None and self.is_occupied and now - self._heard > limit:
-            self._give_up(f"has not asked for its next event for {limit:g} s (`health_check_timeout`)")
-        if start is not None and has_more and not self._running.connected and now - self._started > start:
-            self._give_up(f"has made no `Node` within {start:g} s (`startup_timeout`)")
-
-    def wait(self) -> None:
-        """Wait a moment for something from the process."""
-        self._running.wait_for_frames(time.monotonic() + _MOMENT)
-
-    @property
-    def is_free(self) -> bool:  # type: ignore[override]
-        """Whether it waits for an event; one that may still join is given what it will miss."""
-        return self._asked >= self._given or (self._unit.joins and not self._running.connected)
-
-    @property
-    def is_occupied(self) -> bool:  # type: ignore[override]
-        """Whether it has events that it has not handled."""
-        return self._given > max(self._asked, 0)
 
     def receive(self, timeout: float) -> list[Sent]:
         """What the process has sent since, in its order.
@@ -357,8 +284,7 @@ class ProcessNode(Host):
         if self._missed:
             self._log("info", f"{self._missed} events that came before it had joined were dropped")
             self._missed = 0
-        left = None if limit is None else max(0.0, limit - (time.monotonic() - self._started))
-        if not self._running.wait_for_node(left):
+        if not self._running.wait_for_node(limit):
             self._give_up(f"has made no `Node` within {limit:g} s (`startup_timeout`)")
         pieces: Pieces = []
         for event in events:
@@ -394,7 +320,6 @@ class ProcessNode(Host):
 
     def _pass_on(self, send: Send, deadline: float | None = None) -> None:
         while (frame := self._take()) is not None:
-            self._heard = time.monotonic()
             if frame.kind is FrameKind.ASK:
                 self._asked = frame.time
                 continue

@@ -45,22 +45,6 @@ _NESTED = 50
 _ENOUGH = 64
 """How many messages wait at most before their receiver runs: more would only leave the processor's caches."""
 
-_TICKS = 1000
-"""How many ticks wait for a process that is occupied before all others wait for it too."""
-
-_MOST = 64
-"""How many events a process is given at most that handles them while others run."""
-
-_QUICK, _SLOW = 0.005, 0.02
-"""Seconds: a process that needs less for what it was given gets more the next time. One that needs more gets
-one event after the other, so that its epoch can end."""
-
-_LONG = 0.05
-"""Seconds after which nobody waits for the end of an event: an epoch that is due ends later."""
-
-_OVERDUE = 2.0
-"""Seconds after which the end of an epoch that is due counts more: slow processes then get no more events."""
-
 _RESOLUTION = 0.0001
 """How many seconds the messages of one sender may have the same timestamp: making one takes long."""
 
@@ -157,13 +141,6 @@ class _Running:
         self.busy = False
         self.queued = False
         self.restarts: list[float] = []
-        self.closes = False
-        """Whether its last input has closed, and it has yet to handle what it was given."""
-        self.portion = 1
-        self.is_slow = False
-        """Whether what it was given last took long."""
-        self.given = 0.0
-        """When it was given events, by the monotonic clock."""
         self.routes: dict[str, tuple[list[_Queue], list[Emit]]] = {}
         self.emits: dict[str, list[Emit]] = {}
         """By output: what leaves the runtime anyway, whoever looks besides."""
@@ -224,11 +201,6 @@ class Scheduler:
         """Where units read each other: the monotonic time at which what still waits is left."""
         self.now = clock.time()
         """The time of the epoch, by which inputs are silent."""
-        self.rests = False
-        """Whether processes that handle events while others run are given no more."""
-        self._due: float | None = None
-        """Since when the epoch should end as soon as no such process has an event, by the monotonic clock."""
-        self._waits = True
         self.stop_all = False
         self.failure: UnitFailure | None = None
         self._handled = self._discarded = self._dropped = 0
@@ -295,12 +267,6 @@ class Scheduler:
                 queue.dropped = memory.dropped.get(input_id, 0)
                 queue.heard = memory.heard.get(input_id)
             self._guarded(running, lambda running=running: running.host.start(states.get(running.address)))  # type: ignore[misc]
-        pa.array([0])  # imports pandas if it is there: not while the first message waits
-        started = [running for running in self._units.values() if running.alive]
-        for running in started:
-            self._guarded(running, running.host.wait_until_ready)
-        for running in started:
-            self._guarded(running, running.host.release)
         self.take_counts()
 
     def memory(self) -> Memory:
@@ -356,62 +322,6 @@ class Scheduler:
         """Whether messages that go round in a loop should wait for the next epoch."""
         return self.until is not None and clock.monotonic() >= self.until
 
-    def stay(self) -> None:
-        """From now on no unit waits while a process handles an event: messages for it wait at its inputs.
-
-        Such a process can come to rest, and then its epoch can end.
-        """
-        self._let_wait(False)
-
-    def end_epoch(self) -> None:
-        """Let processes come to rest: `can_end` says when they have."""
-        if self._due is None:
-            self._due = clock.monotonic()
-
-    def begin_epoch(self) -> None:
-        """Give processes events again."""
-        self._due, self.rests = None, False
-
-    @property
-    def can_end(self) -> bool:
-        """Whether the epoch should end, and no process has an event that it has not handled."""
-        return self._due is not None and not self.is_occupied
-
-    def wait_for_processes(self) -> None:
-        """From now on what waits for a process is handled before anything goes on."""
-        self.begin_epoch()
-        self._let_wait(True)
-        for running in self._units.values():
-            if running.alive and running.turn:
-                self._enqueue(running)
-
-    def _let_wait(self, waits: bool) -> None:
-        self._waits = waits
-        for running in self._units.values():
-            running.host.waits = waits
-
-    @property
-    def is_occupied(self) -> bool:
-        """Whether a process has events that it has not handled."""
-        return any(running.alive and running.host.is_occupied for running in self._units.values())
-
-    def _can_take(self, running: _Running) -> bool:
-        """Whether a unit can be given events now."""
-        host = running.host
-        if self._waits or not host.lives_alone:
-            return True
-        if self.rests or not host.is_free:
-            return False
-        if self._due is None:
-            return True
-        now = clock.monotonic()
-        if not any(
-            other.host.is_occupied and other.alive and now - other.given > _LONG
-            for other in self._units.values()
-        ):
-            return False  # the rest takes a moment
-        return not running.is_slow or now - self._due < _OVERDUE
-
     def settle(self) -> None:
         """Handle all messages, those of units that wait for the newest too."""
         self.run()
@@ -426,32 +336,13 @@ class Scheduler:
         """
         for running in list(self._units.values()):
             if running.alive and running.host.lives_alone and not running.busy:
-                self._attend_to(running)
+                self._handle(running, [])
         return self.is_busy
-
-    def _attend_to(self, running: _Running) -> None:
-        """Take what a process has sent; if it has become free, it has its turn."""
-        was_occupied = running.host.is_occupied
-        running.host.has_more = bool(running.turn)
-        self._handle(running, [])
-        if running.host.is_occupied or not running.alive:
-            return
-        if was_occupied:
-            took = clock.monotonic() - running.given
-            running.is_slow = took > _SLOW
-            if running.is_slow:
-                running.portion = 1
-            elif took < _QUICK:
-                running.portion = min(2 * running.portion, _MOST)
-        if running.closes:
-            self._after_close(running)
-        if running.turn and self._can_take(running):
-            self._enqueue(running)
 
     def _take(self, running: _Running) -> None:
         running.queued = False
         self._step(running)
-        if running.turn and running.alive and self._can_take(running):
+        if running.turn and running.alive:
             self._enqueue(running)
 
     def _enqueue(self, running: _Running) -> None:
@@ -596,8 +487,6 @@ class Scheduler:
             running = self._units.get(address)
             if running is not None and name in running.queues:
                 running.queues[name].items.append(message)
-                if isinstance(message, Closed):
-                    running.queues[name].ended = False
                 if len(running.queues[name].items) == 1:
                     self._has_turn(running.queues[name])
 
@@ -687,25 +576,9 @@ class Scheduler:
 
     def _make_room(self, queue: _Queue) -> None:
         """The sender waits: the receiver runs, and has all its room again."""
-        if not self._waits and queue.running.host.lives_alone:
-            self._wait_for_room(queue)
-            return
         self._depth += 1
         while queue.items and queue.running.alive and not self.is_late():
             self._step(queue.running)
-        self._depth -= 1
-
-    def _wait_for_room(self, queue: _Queue) -> None:
-        """The sender waits for a process; a timer waits for nobody, as long as that is bearable."""
-        running = queue.running
-        most = _TICKS if isinstance(queue.input.source, Timer) else queue.size
-        self._depth += 1
-        while len(queue.items) > most and running.alive and not self.rests and not self.is_late():
-            if self._can_take(running):
-                self._step(running)
-            else:
-                running.host.wait()
-            self._attend_to(running)
         self._depth -= 1
 
     def _has_turn(self, queue: _Queue) -> None:
@@ -716,9 +589,9 @@ class Scheduler:
 
     def _step(self, running: _Running) -> None:
         """Handle what is next for a unit, several messages at once if its host likes that."""
-        if not running.turn or not running.alive or running.busy or not self._can_take(running):
+        if not running.turn or not running.alive or running.busy:
             return
-        turn, at_once = running.turn, self._portion(running)
+        turn = running.turn
         events: list[dict[str, Any]] = []
         closed: _Queue | None = None
         if len(turn) == 1 and turn[0].timeout is None:
@@ -726,11 +599,11 @@ class Scheduler:
             items = turn[0].items
             ready = len(items) - isinstance(items[-1], Closed)
             if self._measures and ready:
-                _measure(turn[0], min(ready, at_once))
-            events = [items.popleft() for _ in range(min(ready, at_once))]  # type: ignore[misc]
+                _measure(turn[0], min(ready, running.at_once))
+            events = [items.popleft() for _ in range(min(ready, running.at_once))]  # type: ignore[misc]
             if not items:
                 turn.clear()
-        while turn and len(events) < at_once:
+        while turn and len(events) < running.at_once:
             queue = turn.popleft()
             if self._measures and not isinstance(queue.items[0], Closed):
                 _measure(queue, 1)
@@ -751,13 +624,6 @@ class Scheduler:
             closed.ended = True
             self._after_close(running)
 
-    def _portion(self, running: _Running) -> int:
-        """How many events a unit is given now."""
-        if self._waits or not running.host.lives_alone:
-            return running.at_once
-        running.given = clock.monotonic()
-        return min(running.at_once, running.portion)
-
     def _handle(self, running: _Running, events: list[dict[str, Any]], *, goes_on: bool = False) -> None:
         self._handled += len(events)
         running.busy = True
@@ -767,8 +633,7 @@ class Scheduler:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a unit raises is its own
             running.busy = False
             self._take_aside(running)
-            skips = "; the message that failed is skipped" if events or running.host.is_occupied else ""
-            self._failed(running, error, skips=skips)
+            self._failed(running, error, skips="; the message that failed is skipped" if events else "")
             return
         finally:
             move_to(before)
@@ -794,9 +659,6 @@ class Scheduler:
     def _after_close(self, running: _Running) -> None:
         """End a unit when the last of its inputs has closed; a timer keeps it alive."""
         if not running.alive or any(not queue.ended for queue in running.data_queues):
-            return
-        running.closes = running.host.is_occupied
-        if running.closes:
             return
         if not running.unit.has_timer:
             self._finish(running)
@@ -842,33 +704,10 @@ class Scheduler:
         if can_restart and self._may_restart(running):
             running.log("warning", f"restarted, attempt {len(running.restarts)}{skips}")
             self._guarded(running, running.host.restart)
-            self._tell_readers(running, "NODE_RESTARTED")
             return
         if self.failure is None:
             self.failure = UnitFailure(running.address, error, trace)
-        self._tell_readers(running, "NODE_FAILED", error=str(error))
         self._finish(running)
-
-    def _tell_readers(self, running: _Running, kind: str, error: str | None = None) -> None:
-        """Tell the processes that read a process that it has failed, or has been started again."""
-        if running.unit.kind != "process" or not running.alive:
-            return
-        node, inputs = running.unit.node, dict[str, list[_Queue]]()
-        for queues, _ in running.routes.values():
-            for queue in queues:
-                inputs.setdefault(queue.running.address, []).append(queue)
-        for address, affected in inputs.items():
-            reader = self._units[address]
-            if reader is running or not reader.alive or reader.unit.kind != "process":
-                continue
-            event: dict[str, Any] = {"kind": "dora", "type": kind, "id": node}
-            if error is not None:
-                names = [queue.id for queue in affected]
-                event["value"] = {"source_node_id": node, "error": error, "affected_input_ids": names}
-            # Behind what it has sent before, where an end of its output comes too: nobody's room.
-            affected[0].items.append(event)
-            if len(affected[0].items) == 1:
-                self._has_turn(affected[0])
 
     def _may_restart(self, running: _Running) -> bool:
         allowed = running.unit.restart.again(running.restarts, clock.time())

@@ -86,9 +86,9 @@ class SparkTask(RddExchange):
         except (EOFError, OSError) as error:
             raise self._lost() from error
 
-    def cut(self, at_once: bool) -> Positions | None:
+    def cut(self) -> Positions | None:
         """End the epoch."""
-        positions: Positions | None = self._ask("cut", at_once)
+        positions: Positions | None = self._ask("cut")
         return positions
 
     def extend(self, extensions: Mapping[str, Extension]) -> bool:
